@@ -22,3 +22,8 @@ async def counts(trainer: AsyncTrainer) -> dict[str, int]:
     """Where the groups of the run are."""
     groups = (await trainer.status()).groups
     return {"queued": groups.queued, "leased": groups.leased, "delivered": groups.delivered}
+
+
+async def leased(trainer: AsyncTrainer, groups: int) -> bool:
+    """Whether so many groups are leased."""
+    return (await counts(trainer))["leased"] == groups

@@ -1,5 +1,6 @@
 """Take batches or samples ahead of the step that trains on them."""
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Generic
@@ -10,6 +11,8 @@ from lachesis._prefetch.queue import PrefetchQueue
 from lachesis._transport.protocol import NothingYet
 
 _POLL_S = 4.0  # without `explain`, so that an answer is there when a long wait is logged
+
+log = logging.getLogger(__name__)
 
 
 def _never(_taken: V, _version: int, _oldest: int) -> bool:
@@ -34,6 +37,8 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         instead: str = "",
         explain: Callable[[], Awaitable[str | None]] | None = None,
         is_stale: Callable[[V, int, int], bool] = _never,
+        *,
+        divided: bool = False,
     ) -> None:
         """Take nothing before the first is asked for.
 
@@ -46,8 +51,11 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
             instead: How to take one without a loop; for messages.
             explain: Returns why there is none now. None means that the message has the service's last answer.
             is_stale: Whether one that was taken is too old for this policy version and this oldest version.
+            divided: Whether ranks share each one. All ranks must get the same, so none is left out.
         """
         super().__init__(prefetch, patience_s, where, what)
+        self._where = where
+        self._divided = divided
         self._take = take
         self._instead = instead
         self._explain = explain
@@ -98,6 +106,13 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         """Take no more, and give nothing back: the leases expire, as nothing extends them."""
         self._end()
         self.forget()
+
+    def _has_one(self) -> bool:
+        while self._ready and not (self._divided or self._ready[0].lease.held):
+            self._ready.popleft()
+            self._room.set()
+            log.warning("%s: left out a prefetched %s, because its lease was lost", self._where, self._what)
+        return bool(self._ready)
 
     async def _more(self, missing: int, poll_s: float) -> Sequence[Held[V]] | NothingYet:  # noqa: ARG002 - one by one
         taken = await self._take(poll_s)

@@ -477,7 +477,8 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             return await self._acquirer.take_shard(cursor, poll_s, lease_s)
 
         where, instead = f"run {self.settings.run}", ", or take one without a loop with take()"
-        feed = Feed(take, prefetch, wait_s, where, "batch", instead, self._explained, Taken.is_stale)
+        divided = rank is not None
+        feed = Feed(take, prefetch, wait_s, where, "batch", instead, self._explained, Taken.is_stale, divided=divided)
         self._feeds[feed] = cursor
         return feed
 

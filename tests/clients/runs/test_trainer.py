@@ -13,7 +13,7 @@ from lachesis import AsyncEnvironment, AsyncTrainer, NoBatch, Settings, Unreacha
 from lachesis.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost, RewindImpossible, RunExists, RunNotFound
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
-from tests.clients.run import counts, group, submitted
+from tests.clients.run import counts, group, leased, submitted
 from tests.scenarios.native_calls import trainers_wait
 from tests.waiting import wait_until
 
@@ -132,7 +132,7 @@ async def test_leaving_the_loop_gives_back_what_was_not_acknowledged(run: Settin
         ids = await submitted(environment, [group(position) for position in range(1, 7)])
         batches = trainer.batches(prefetch=2, wait_s=5)
         first = await anext(batches)
-        await wait_until(lambda: _leased(trainer, 6))
+        await wait_until(lambda: leased(trainer, 6))
         if leave == "raise":
             with pytest.raises(ZeroDivisionError):
                 await batches.athrow(ZeroDivisionError())
@@ -146,10 +146,6 @@ async def test_leaving_the_loop_gives_back_what_was_not_acknowledged(run: Settin
             again = await another.take()
             assert again is not None
             assert [one.id for one in again.groups] == ids[:2]
-
-
-async def _leased(trainer: AsyncTrainer, groups: int) -> bool:
-    return (await counts(trainer))["leased"] == groups
 
 
 async def test_a_batch_is_acknowledged_by_its_block_or_given_back_when_that_raises(run: Settings) -> None:
@@ -188,7 +184,7 @@ async def test_a_lease_is_extended_as_long_as_the_batch_is_held(run: Settings) -
         await submitted(environment, [group(position) for position in range(1, 5)])
         batches = trainer.batches(prefetch=1, wait_s=5, lease_s=0.5)
         first = await anext(batches)
-        await wait_until(lambda: _leased(trainer, 4))
+        await wait_until(lambda: leased(trainer, 4))
         assert await another.take(wait_s=2) is None
         await first.ack()
         second = await anext(batches)
@@ -225,42 +221,6 @@ async def test_a_lease_that_was_lost_is_said_when_the_batch_is_acknowledged(run:
         assert (await counts(another))["delivered"] == 2
 
 
-async def test_prefetched_batches_that_became_too_old_are_replaced(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
-        await trainer.change_run(max_staleness=1)
-        await trainer.set_policy_version(5)
-        old = await submitted(environment, [group(position, policy_version=4) for position in range(1, 5)])
-        batches = trainer.batches(prefetch=1, wait_s=5)
-        first = await anext(batches)
-        await wait_until(lambda: _leased(trainer, 4))
-        new = await submitted(environment, [group(position, policy_version=6) for position in range(5, 7)])
-        await trainer.set_policy_version(6)
-        await first.ack()
-        second = await anext(batches)
-        assert [one.id for one in first.groups] == old[:2]
-        assert [one.id for one in second.groups] == new
-        await second.ack()
-        await batches.aclose()
-        assert (await trainer.status()).dropped["stale"] == 2
-
-
-async def test_the_loop_gives_back_old_batches_that_a_cancelled_call_has_left(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
-        await trainer.change_run(max_staleness=1)
-        await trainer.set_policy_version(5)
-        await submitted(environment, [group(position, policy_version=4) for position in range(1, 9)])
-        batches = trainer.batches(prefetch=3, wait_s=5)
-        await (await anext(batches)).ack()
-        await wait_until(lambda: _leased(trainer, 6))
-        setting = asyncio.create_task(trainer.set_policy_version(6))
-        await wait_until(lambda: "batches_held=3" not in repr(trainer), pause_s=0)
-        setting.cancel()
-        await asyncio.wait([setting])
-        assert setting.cancelled()
-        await batches.aclose()
-        assert (await counts(trainer))["leased"] <= 2, "the batch whose request was cancelled waits for its deadline"
-
-
 async def test_after_a_rewind_the_batches_since_come_again_before_any_new_one(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(position) for position in range(1, 11)])
@@ -270,7 +230,7 @@ async def test_after_a_rewind_the_batches_since_come_again_before_any_new_one(ru
             batch = await anext(batches)
             trained.append(batch)
             await batch.ack()
-        await wait_until(lambda: _leased(trainer, 2))
+        await wait_until(lambda: leased(trainer, 2))
         await trainer.checkpoint(trained[0].step)
         rewound = await trainer.rewind(trained[0].step)
         assert rewound.steps[:2] == [batch.step for batch in trained[1:]]
@@ -363,11 +323,11 @@ async def test_a_batch_whose_answer_never_came_is_not_forgotten(run: Settings, p
         proxy.cut("reply", 0)
         with pytest.raises(Unreachable):
             await trainer.take()
-        assert await _leased(trainer, 2)
+        assert await leased(trainer, 2)
         batch = await trainer.take()
         assert batch is not None
         assert [one.id for one in batch.groups] == ids[:2]
-        assert await _leased(trainer, 2)
+        assert await leased(trainer, 2)
 
 
 async def test_a_trainer_that_closes_gives_back_a_batch_whose_answer_never_came(
