@@ -174,7 +174,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         await self._observer.put(checked(Observation, item=key_of(item), rewards=numbers))
 
     async def flush(self) -> None:
-        """Wait until the service has counted all observations.
+        """Wait until the service has counted all observations that were reported before.
 
         Raises:
             CurriculumNotFound, ServiceError: The service refused some observations.

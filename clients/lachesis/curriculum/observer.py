@@ -30,6 +30,7 @@ class Observer:
         self._calls = calls
         self._sender = sender
         self._waiting: deque[Observation] = deque()
+        self._removed = 0
         self._some, self._hurry, self._changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._ended = False
@@ -52,14 +53,15 @@ class Observer:
             self._hurry.set()
 
     async def flush(self) -> None:
-        """Wait until all have arrived.
+        """Wait until all that were put before have arrived.
 
         Raises:
             ServiceError: Some were refused.
             Unreachable: The curriculum is closed.
         """
         self._hurry.set()
-        await self._until(lambda: self._lost is not None or not self._waiting, self._start())
+        last = self._removed + len(self._waiting)
+        await self._until(lambda: self._lost is not None or self._removed >= last, self._start())
         self._raise_lost()
 
     def end(self) -> None:
@@ -120,8 +122,7 @@ class Observer:
         except LachesisError as error:
             self._give_up(len(chosen), error)
         else:
-            for _ in chosen:
-                self._waiting.popleft()
+            self._remove(len(chosen))
         self._trouble = None
         self._changed.set()
         self.counted.set()
@@ -138,9 +139,13 @@ class Observer:
     def _note(self, trouble: LachesisError) -> None:
         self._trouble = trouble
 
-    def _give_up(self, count: int, error: LachesisError) -> None:
+    def _remove(self, count: int) -> None:
         for _ in range(count):
             self._waiting.popleft()
+        self._removed += count
+
+    def _give_up(self, count: int, error: LachesisError) -> None:
+        self._remove(count)
         self._lost = (count + (self._lost[0] if self._lost else 0), error)
 
     def _failure(self) -> LachesisError | None:

@@ -191,13 +191,14 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         return parcel.group
 
     async def flush(self) -> None:
-        """Wait until the service has answered for all groups.
+        """Wait until the service has answered for all groups that were submitted before.
 
         Raises:
             NotSent: The service refused groups.
         """
+        last = self._outbox.removed + len(self._outbox)
         async with self._changed:
-            await self._changed.wait_for(lambda: self._ended or not self._outbox)
+            await self._changed.wait_for(lambda: self._ended or self._outbox.removed >= last)
             self._raise_failures()
 
     def curriculum(self, name: str | None = None) -> AsyncCurriculum:

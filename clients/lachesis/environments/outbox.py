@@ -28,7 +28,11 @@ class Parcel:
 
 
 class Outbox:
-    """A bounded queue of groups, in the order they were submitted."""
+    """A bounded queue of groups, in the order they were submitted.
+
+    Attributes:
+        removed: Number of groups that have left it so far, in this order.
+    """
 
     def __init__(self, most_groups: int, most_bytes: int) -> None:
         """Create an empty outbox.
@@ -39,6 +43,7 @@ class Outbox:
         """
         if most_groups < 1:
             raise ValueError(f"buffer_groups: should be 1 or more, not {most_groups}")
+        self.removed = 0
         self._most_groups = most_groups
         self._most_bytes = most_bytes
         self._waiting: deque[Parcel] = deque()
@@ -88,6 +93,7 @@ class Outbox:
     def give_up(self, error: LachesisError) -> None:
         """Record that all groups that are left have failed."""
         self._failures |= {parcel.group: error for parcel in self._waiting}
+        self.removed += len(self._waiting)
         self._waiting.clear()
         self._bytes = self._alone = 0
 
@@ -104,5 +110,6 @@ class Outbox:
     def _take_out(self, parcel: Parcel) -> None:
         gone = self._waiting.popleft()
         assert gone is parcel  # noqa: S101 - one sender takes from the front
+        self.removed += 1
         self._bytes -= len(parcel.payload)
         self._alone = max(0, self._alone - 1)

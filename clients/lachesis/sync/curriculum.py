@@ -150,7 +150,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         self._portal.run(self._async.observe(item, rewards))
 
     def flush(self) -> None:
-        """Wait until the service has counted all observations.
+        """Wait until the service has counted all observations that were reported before.
 
         Raises:
             CurriculumNotFound, ServiceError: The service refused some observations.

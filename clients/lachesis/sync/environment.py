@@ -161,7 +161,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         return self._portal.run(self._async.submit(group))
 
     def flush(self) -> None:
-        """Wait until the service has answered for all groups.
+        """Wait until the service has answered for all groups that were submitted before.
 
         Raises:
             NotSent: The service refused groups.

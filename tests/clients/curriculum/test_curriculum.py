@@ -207,6 +207,20 @@ async def test_observations_whose_answer_was_lost_are_counted_once(
     assert {item.count for item in known} == {1}
 
 
+async def test_a_flush_waits_for_earlier_observations_and_not_for_later_ones(curriculum: AsyncCurriculum) -> None:
+    async def keep_observing() -> None:
+        while True:
+            await curriculum.observe("sum/2", [1.0])
+            await asyncio.sleep(0)
+
+    await curriculum.observe("sum/1", [1.0])
+    observing = asyncio.create_task(keep_observing())
+    async with asyncio.timeout(60):
+        await curriculum.flush()
+    assert (await curriculum.item("sum/1")).count == 1
+    observing.cancel()
+
+
 async def test_observations_wait_while_the_service_is_away(curriculum: AsyncCurriculum, proxy: CuttingProxy) -> None:
     upstream, proxy.upstream = proxy.upstream, None
     await proxy.drop_all()

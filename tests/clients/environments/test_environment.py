@@ -463,33 +463,6 @@ async def test_a_permit_is_waited_for_without_a_service_for_as_long_as_it_may(
         assert (environment.trouble, environment.running_groups) == (None, 1)
 
 
-async def test_credits_are_asked_for_in_time_though_a_permit_waits_without_a_service(
-    run: Settings, proxy: CuttingProxy
-) -> None:
-    """The permit asks for as long as it may, and requests of one environment come one after the other."""
-    impatient = replace(run, url=proxy.url, retry_budget_s=0.1)
-    async with asyncio.timeout(60), AsyncEnvironment("gsm8k", impatient, drain_s=0.2) as environment:
-        port, proxy.upstream = proxy.upstream, None
-        await proxy.drop_all()
-        waiting = asyncio.create_task(environment.permit().__aenter__())
-        await wait_until(lambda: environment.trouble is not None)
-        with pytest.raises(Unreachable):
-            await environment.credits()
-        assert not waiting.done()
-        proxy.upstream = port
-        await waiting
-        assert (await environment.credits()).credits_groups > 0
-
-
-async def test_leaving_without_a_service_takes_no_longer_than_it_may(run: Settings, proxy: CuttingProxy) -> None:
-    port = proxy.upstream
-    patient = replace(run, retry_budget_s=3600)
-    async with asyncio.timeout(60), AsyncEnvironment("gsm8k", patient, drain_s=0.2):
-        proxy.upstream = None
-        await proxy.drop_all()
-    proxy.upstream = port
-
-
 async def test_groups_that_name_an_item_are_observed_by_the_curriculum_called_like_their_environment(
     run: Settings,
 ) -> None:
@@ -501,3 +474,18 @@ async def test_groups_that_name_an_item_are_observed_by_the_curriculum_called_li
         await submitted(environment, [group(1, 2, item="a"), group(1, item="a"), group(1)])
         assert sorted((await curriculum.item("a")).history) == [1.0, 2.0]
         assert [item.key for item in (await curriculum.sample(2)).items] == ["a"]
+
+
+async def test_a_flush_waits_for_earlier_groups_and_not_for_later_ones(run: Settings) -> None:
+    """Others go on submitting: the outbox is never empty."""
+    async with asyncio.timeout(60), AsyncEnvironment("gsm8k", run, buffer_groups=2) as environment:
+
+        async def keep_submitting() -> None:
+            while True:
+                await environment.submit(group(1))
+
+        await environment.submit(group(1))
+        submitting = asyncio.create_task(keep_submitting())
+        await environment.flush()
+        assert environment.outcomes["accepted"] >= 1
+        submitting.cancel()
