@@ -305,6 +305,9 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     async def __aenter__(self) -> Self:
         try:
             joined = await self._sender.send_once_created(self._calls.join(self._joining), self._wait_for_run_s)
+        except asyncio.CancelledError:
+            await self._undo_join()
+            raise
         except BaseException:
             await self._sender.aclose()
             raise
@@ -315,6 +318,17 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         for task in self._tasks:
             task.add_done_callback(self._wake_all)
         return self
+
+    async def _undo_join(self) -> None:
+        """Close it after a join that was cancelled. The service may have this member: join again for its id, and leave.
+
+        Otherwise it would reserve the minimum share of a member that sends no groups.
+        """
+        async with self._sender:
+            with contextlib.suppress(LachesisError, TimeoutError):
+                async with timeout(_LEAVING_S):
+                    joined = await self._sender.send(self._calls.join(self._joining), 0.0)
+                    await self._sender.send(self._calls.leave(joined.id, self.member))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

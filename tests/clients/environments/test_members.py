@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -44,6 +45,25 @@ async def test_one_of_many_leaves_and_the_others_stay(run: Settings, trainer: As
         environment = await shown(trainer)
         assert (environment.members, environment.alive, environment.needs_sequences) == (1, True, 1)
     assert not (await shown(trainer)).alive
+
+
+async def test_one_that_is_cancelled_before_it_knows_that_it_has_joined_leaves(
+    run: Settings, trainer: AsyncTrainer, proxy: CuttingProxy
+) -> None:
+    direct = replace(run, url=f"http://127.0.0.1:{proxy.upstream}")
+    proxy.lets_replies_pass.clear()
+    joining = asyncio.create_task(AsyncEnvironment("gsm8k", run, min_share=0.5).__aenter__())
+    async with AsyncTrainer(direct) as other:
+        await wait_until(lambda: _has_environments(other))
+    joining.cancel()
+    proxy.lets_replies_pass.set()
+    await asyncio.wait([joining])
+    assert joining.cancelled()
+    assert (await shown(trainer)).members == 0
+
+
+async def _has_environments(trainer: AsyncTrainer) -> bool:
+    return bool((await trainer.status()).environments)
 
 
 async def test_one_that_is_cancelled_twice_leaves_all_the_same(run: Settings, trainer: AsyncTrainer) -> None:
