@@ -54,8 +54,9 @@ class HeldLease:
         await self._end(self._calls.ack())
 
     async def nack(self, reason: str | None) -> None:
-        """End the lease: the batch or sample goes back."""
-        await self._end(self._calls.nack(reason))
+        """End the lease: the batch or sample goes back, if it has not."""
+        if self._given_back is None:
+            await self._end(self._calls.nack(reason))
         self.nacked = True
 
     async def extend(self, lease_s: float | None, budget_s: float | None = None) -> float:

@@ -108,6 +108,7 @@ class Sender:
         Raises:
             ServiceError: The service refused the request, or was still too busy when the budget ended.
             Unreachable: No answer came within the budget.
+            RuntimeError: It is closed, or closes during the call.
         """
         backoff = Backoff(self._settings.retry_budget_s if budget_s is None else budget_s)
         began_s = time.monotonic()
@@ -133,6 +134,8 @@ class Sender:
                     if attempt > 1 and isinstance(error, Unreachable):
                         raise self._given_up(error, attempt, now_s - began_s) from None
                     raise
+                if self.is_closed:
+                    raise RuntimeError("it was closed while this call waited") from None
                 how_long = "until it succeeds" if math.isinf(backoff.budget_s) else f"for {backoff.budget_s:g} s"
                 self.log_trouble(error, f"Trying again {how_long}")
                 if note is not None:
@@ -234,6 +237,8 @@ class Sender:
         return Reply(response.status_code, response.headers, body)
 
     def _request(self, call: Call[T]) -> httpx.Request:
+        if self.is_closed:
+            raise RuntimeError("it is closed: create another one")
         self._used = True
         trace = trace_headers() if call.trace is None else call.trace
         timeout = httpx.Timeout(

@@ -72,6 +72,28 @@ async def test_a_loop_that_waits_ends_when_its_trainer_is_closed(run: Settings) 
     assert await training == []
 
 
+async def test_a_call_that_waits_when_its_trainer_is_closed_blames_no_service(
+    run: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = AsyncTrainer(run)
+    waiting = asyncio.create_task(trainer.take(wait_s=60))
+    await someone_waits(run)
+    await trainer.aclose()
+    with pytest.raises(RuntimeError, match="it was closed while this call waited"):
+        await waiting
+    assert "Trying again" not in caplog.text
+
+
+async def test_a_closed_trainer_says_so_and_its_batches_can_be_given_back_again(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        batch = await trainer.take(wait_s=30)
+    assert batch is not None
+    await batch.nack()  # it is where that would bring it
+    with pytest.raises(RuntimeError, match="it is closed: create another one"):
+        await trainer.run()
+
+
 async def test_a_loop_of_a_thread_ends_when_another_thread_closes_the_trainer(run: Settings) -> None:
     trainer = Trainer(run)
     with ThreadPoolExecutor(1) as threads:
