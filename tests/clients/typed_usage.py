@@ -58,6 +58,7 @@ def train(trainer: Trainer) -> None:
     assert_type(trainer.explain(), Explanation)
     assert_type(trainer.status(), RunStatus)
     assert_type(trainer.leased_batches(), LeasedBatches)
+    assert_type(trainer.annotate_group("a", {"entropy": [[0.5], np.zeros(3, np.float32)]}), list[str])
     assert_type(trainer.find_group("a"), GroupHistory)
     assert_type(trainer.delete_group("a"), None)
     assert_type(trainer.delete_groups(environment="none", older_than_version=3), int)

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 
@@ -242,7 +242,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         given = {} if sequence is None else {"sequence": sequence, "from": first_token, "tokens": tokens}
         return await self._sender.send(self._calls.read_group(group, given))
 
-    async def annotate_group(self, group: str, annotations: Mapping[str, Sequence[Sequence[float]]]) -> list[str]:
+    async def annotate_group(self, group: str, annotations: Mapping[str, Iterable[Iterable[float]]]) -> list[str]:
         """Add values per token to the ``group`` with this id, for instance their entropy. Repeating it is safe.
 
         Args:
