@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Generic
 
 from lachesis._prefetch.acquire import Held, V
-from lachesis._prefetch.leased import give_all_back
+from lachesis._prefetch.leased import HeldLease, give_all_back
 from lachesis._prefetch.queue import PrefetchQueue
 from lachesis._transport.protocol import NothingYet
 
@@ -62,32 +62,32 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         if explain is None:
             self._poll_s = min(self._poll_s, _POLL_S)
         self._is_stale_value = is_stale
-        self._handed_out: list[Held[V]] = []
+        self._handed_out: list[HeldLease] = []
         self._fresh_from = (0, 0)
 
     async def __anext__(self) -> Held[V]:
         taken = await super().__anext__()
-        self._handed_out = [*(one for one in self._handed_out if one.lease.held), taken]
+        self._handed_out = [*(lease for lease in self._handed_out if lease.held), taken.lease]
         return taken
 
     @property
     def held(self) -> int:
         """How many are held, ready ones included."""
-        return sum(one.lease.held for one in (*self._handed_out, *self._ready))
+        return sum(lease.held for lease in self._leases())
 
     async def drop_stale(self, policy_version: int, max_staleness: int) -> None:
         """Give back ready ones that are too old now. Later ones are checked as well."""
         self._fresh_from = (policy_version, policy_version - max_staleness)
         stale = [one for one in self._ready if self._is_stale(one)]
         self._ready = deque(one for one in self._ready if not self._is_stale(one))
-        self._handed_out += stale  # if this is cancelled, `aclose` gives the rest back
+        self._handed_out += (one.lease for one in stale)  # if this is cancelled, `aclose` gives the rest back
         self._room.set()
         await give_all_back((one.lease for one in reversed(stale)), f"too old for policy version {policy_version}")
 
     def forget(self) -> None:
         """Drop ready and handed-out ones without a request, for example because a rewind has taken them away."""
-        for one in (*self._handed_out, *self._ready):
-            one.lease.forget()
+        for lease in self._leases():
+            lease.forget()
         self._ready.clear()
         self._fresh_from = (0, 0)
 
@@ -97,8 +97,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
             await self._close()
             # The last first: each goes to the front of the queue, so that they end up in the order they came.
             why = f"its loop was left before ack(); acknowledge a {self._what} inside the loop{self._instead}"
-            held = [*self._handed_out, *self._ready]
-            await give_all_back((one.lease for one in reversed(held)), "not trained on", why)
+            await give_all_back(reversed(self._leases()), "not trained on", why)
         finally:
             self.abandon()
 
@@ -106,6 +105,9 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         """Take no more, and give nothing back: the leases expire, as nothing extends them."""
         self._end()
         self.forget()
+
+    def _leases(self) -> list[HeldLease]:
+        return [*self._handed_out, *(one.lease for one in self._ready)]
 
     def _has_one(self) -> bool:
         while self._ready and not (self._divided or self._ready[0].lease.held):

@@ -176,9 +176,12 @@ class PrefetchQueue(ABC, Generic[T]):
                 self._room.clear()
                 await self._room.wait()
                 continue
-            taken = await self._more(missing, self._poll_s)
-            if isinstance(taken, NothingYet):
-                self._waiting_for = taken.reason
-            elif taken:
-                self._ready.extend(taken)
-                self._news.set()
+            # A variable would keep these in memory until there are more.
+            self._receive(await self._more(missing, self._poll_s))
+
+    def _receive(self, taken: Sequence[T] | NothingYet) -> None:
+        if isinstance(taken, NothingYet):
+            self._waiting_for = taken.reason
+        elif taken:
+            self._ready.extend(taken)
+            self._news.set()

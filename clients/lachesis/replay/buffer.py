@@ -202,6 +202,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         try:
             async for held in feed:
                 yield AsyncSample(held.taken.info, held.taken.blobs, held.lease)
+                del held  # or it would stay in memory until the next one is there
         finally:
             await self._close_feed(feed, acquirer)
 

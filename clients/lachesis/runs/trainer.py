@@ -429,6 +429,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             with self._acquirer.noting_refusal():
                 async for held in feed:
                     yield batch_of(held)
+                    del held  # or it would stay in memory until the next one is there
         finally:
             await self._close_feed(feed)
 
@@ -476,9 +477,8 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
                 return await self._acquirer.take_next(poll_s, lease_s)
             return await self._acquirer.take_shard(cursor, poll_s, lease_s)
 
-        where, instead = f"run {self.settings.run}", ", or take one without a loop with take()"
-        divided = rank is not None
-        feed = Feed(take, prefetch, wait_s, where, "batch", instead, self._explained, Taken.is_stale, divided=divided)
+        where, divided, hint = f"run {self.settings.run}", rank is not None, ", or take one without a loop with take()"
+        feed = Feed(take, prefetch, wait_s, where, "batch", hint, self._explained, Taken.is_stale, divided=divided)
         self._feeds[feed] = cursor
         return feed
 

@@ -1,10 +1,12 @@
 """What a loop prefetches is trained on, or given back."""
 
 import asyncio
+import gc
 
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Rank, Settings
+from lachesis._transport.run_calls import Taken
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import counts, group, leased, submitted
@@ -79,3 +81,26 @@ async def test_the_loop_gives_back_old_batches_that_a_cancelled_call_has_left(ru
         assert setting.cancelled()
         await batches.aclose()
         assert (await counts(trainer))["leased"] <= 2, "the batch whose request was cancelled waits for its deadline"
+
+
+async def test_a_batch_leaves_the_memory_while_the_loop_waits_for_the_next(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        steps = []
+
+        async def train() -> None:
+            async for batch in trainer.batches(prefetch=1):
+                steps.append(batch.step)
+                await batch.ack()
+                del batch
+
+        training = asyncio.create_task(train())
+        await wait_until(lambda: len(steps) == 1 and not _taken_in_memory())
+        await submitted(environment, [group(3), group(4)])
+        await wait_until(lambda: len(steps) == 2)
+        training.cancel()
+
+
+def _taken_in_memory() -> list[Taken]:
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, Taken)]
