@@ -59,6 +59,9 @@ async def _endless(sender: Sender, calls: RunCalls, after: str | None) -> AsyncG
                         yield event
         except RunNotFound:
             raise
-        except (LachesisError, ValidationError):
+        except LachesisError as error:
+            if after is None:  # else the next page says what is wrong
+                sender.log_trouble(error, f"The events are asked for again in {_PAUSE_S:g} s")
+        except ValidationError:
             pass
         await sender.sleep(_PAUSE_S)

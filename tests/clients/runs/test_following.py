@@ -10,8 +10,10 @@ import pytest
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings, Trainer
 from lachesis.errors import InvalidField, RunNotFound
 from lachesis.wire.events import RunEvent
+from tests.clients.another_server import another_server
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -80,6 +82,23 @@ async def test_what_cannot_be_followed_is_an_error(settings: Settings) -> None:
         await trainer.create_run(batch_size=2)
         with pytest.raises(InvalidField, match="after"):
             await anext(trainer.events(after="yesterday"))
+
+
+async def test_a_stream_that_a_gateway_refuses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    refused = {"/v1/runs/math/events": ("HTTP/1.1 403 Forbidden", "no streams here")}
+    page = '{"events":[],"next_after":"0-0"}'
+    async with (
+        another_server("HTTP/1.1 200 OK", "content-type: application/json", body=page, refusals=refused) as url,
+        AsyncTrainer(url, run="math") as trainer,
+    ):
+
+        async def follow() -> list[RunEvent]:
+            return [event async for event in trainer.events()]
+
+        following = asyncio.create_task(follow())
+        await wait_until(lambda: "no streams here. The events are asked for again in 1 s" in caplog.text)
+        assert not following.done()
+        following.cancel()
 
 
 async def test_threads_follow_a_run_too(run: Settings) -> None:
