@@ -20,7 +20,7 @@ def test_a_pause_between_batches_does_not_change_the_usual_interval() -> None:
     assert found.blocked_s is None
 
 
-def test_an_old_batch_that_a_trainer_has_counts_for_its_time_and_not_for_the_interval() -> None:
+def test_an_old_batch_that_a_trainer_has_counts_for_its_time_alone() -> None:
     formed = [*range(100_000, 108_001, 1_000), *range(110_000, 122_001, 2_000)]
     assert len(formed) == MOST_BATCHES
     latest = [BatchSpan(at, at + 500) for at in formed]
