@@ -19,6 +19,7 @@ from redis import Redis
 
 from app.store.server.embedded import EmbeddedRedis
 from tests.e2e.processes import command_line, descendants, is_running, wait_until
+from tests.process.test_command_line import lachesis
 
 ROOT = Path(__file__).parents[2]
 PATHS = f"{ROOT}{os.pathsep}{ROOT / 'clients'}"
@@ -459,28 +460,6 @@ def test_workers_of_a_killed_service_end_and_its_redis_is_found(serve: Serve) ->
 # The command line
 
 
-def lachesis(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    command = [sys.executable, "-m", "app", *arguments]
-    env = own | {"PYTHONPATH": "clients", "COLUMNS": "200"} | settings
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
-
-
-def test_without_a_command_it_shows_help() -> None:
-    done = lachesis()
-    assert done.returncode == 0
-    assert all(command in done.stdout for command in ("serve", "status", "version"))
-
-
-def test_wrong_settings_are_named_one_line_each() -> None:
-    done = lachesis("serve", LACHESIS_PORT="high", LACHESIS_WORKERS="0")
-    assert done.returncode == 1
-    assert [line.split(": ")[:2] for line in done.stderr.splitlines()] == [
-        ["lachesis", "LACHESIS_PORT=high"],
-        ["lachesis", "LACHESIS_WORKERS=0"],
-    ]
-
-
 def test_the_status_of_a_running_service_is_shown_as_a_table_and_raw(serve: Serve) -> None:
     service = serve(["app", "serve"])
     trainer = {"wandb_group": "g", "wandb_project": "p", "batch_size": 8, "max_token_len": 99, "checkpoint_dir": "c"}
@@ -503,10 +482,3 @@ def test_the_status_of_a_running_service_is_shown_as_a_table_and_raw(serve: Serv
     assert other.stderr.startswith("lachesis: there is no run other; there are: default. Create the run ")
     service.process.terminate()
     assert service.process.wait(10) == 0
-
-
-def test_the_status_of_a_service_that_is_not_there_is_one_line() -> None:
-    done = lachesis("status", LACHESIS_URL="http://me:pa55word@127.0.0.1:1")
-    assert done.returncode == 3
-    (line,) = done.stderr.splitlines()
-    assert "GET http://127.0.0.1:1/v1/runs" in line
