@@ -108,7 +108,7 @@ class Portal:
     def _gone(self) -> str | None:
         """Return why the thread runs nothing more; None means that it still runs."""
         if not self._stop.alive:
-            return "it is closed: create another one"
+            return "this object is closed: create another one"
         if self._process != os.getpid():
             return "created before a fork: create one in this process"
         return "the process is ending" if sys.is_finalizing() else None  # Python has stopped the thread

@@ -135,7 +135,7 @@ class Sender:
                         raise self._given_up(error, attempt, now_s - began_s) from None
                     raise
                 if self.is_closed:
-                    raise RuntimeError("it was closed while this call waited") from None
+                    raise RuntimeError("this object was closed while the call waited") from None
                 how_long = "until it succeeds" if math.isinf(backoff.budget_s) else f"for {backoff.budget_s:g} s"
                 self.log_trouble(error, f"Trying again {how_long}")
                 if note is not None:
@@ -238,7 +238,7 @@ class Sender:
 
     def _request(self, call: Call[T]) -> httpx.Request:
         if self.is_closed:
-            raise RuntimeError("it is closed: create another one")
+            raise RuntimeError("this object is closed: create another one")
         self._used = True
         trace = trace_headers() if call.trace is None else call.trace
         timeout = httpx.Timeout(

@@ -79,7 +79,7 @@ async def test_a_call_that_waits_when_its_trainer_is_closed_blames_no_service(
     waiting = asyncio.create_task(trainer.take(wait_s=60))
     await someone_waits(run)
     await trainer.aclose()
-    with pytest.raises(RuntimeError, match="it was closed while this call waited"):
+    with pytest.raises(RuntimeError, match="this object was closed while the call waited"):
         await waiting
     assert "Trying again" not in caplog.text
 
@@ -90,7 +90,7 @@ async def test_a_closed_trainer_says_so_and_its_batches_can_be_given_back_again(
         batch = await trainer.take(wait_s=30)
     assert batch is not None
     await batch.nack()  # it is where that would bring it
-    with pytest.raises(RuntimeError, match="it is closed: create another one"):
+    with pytest.raises(RuntimeError, match="this object is closed: create another one"):
         await trainer.run()
 
 

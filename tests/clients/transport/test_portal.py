@@ -66,7 +66,7 @@ def test_a_closed_portal_says_so_and_closing_twice_is_harmless() -> None:
     portal = Portal()
     portal.close()
     portal.close()
-    with pytest.raises(RuntimeError, match="it is closed: create another one"):
+    with pytest.raises(RuntimeError, match="this object is closed: create another one"):
         portal.run(loop_thread())
 
 
