@@ -30,7 +30,7 @@ class DamageStore:
         self._connection = connection
 
     async def drop(self, run: str) -> bool:
-        """Delete keys of a wrong type and numbers that are none, so that the run can be reset. Keep all others.
+        """Delete keys of a wrong type, and fields that are not numbers, so that the run can be reset. Keep all others.
 
         Returns:
             Whether a key is gone, so that there may be keys that nothing names any longer.

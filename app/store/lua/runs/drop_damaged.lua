@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- drop_damaged: delete what keeps a run from being deleted: keys of a wrong type, and numbers that are none.
+-- drop_damaged: delete what keeps a run from being deleted: keys of a wrong type, and fields that are not numbers.
 --
 -- Returns 1 if it deleted any, else 0.
 -- Cost: O(1).
