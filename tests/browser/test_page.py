@@ -1,6 +1,7 @@
 """What the page shows is what a live service holds, and it follows the service without being loaded again."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -49,22 +50,33 @@ async def test_the_runs_are_listed_with_their_state_in_words(client: httpx.Async
     await expect(page.get_by_role("heading", level=1)).to_contain_text("gsm8k needs 2 of 4 sequences, has 0 queued")
 
 
-async def test_a_run_out_of_sight_comes_first_when_it_gets_stuck(
-    client: httpx.AsyncClient, show: Open, watch: Watch
-) -> None:
-    """The page asks for the states of 64 runs at a time. The last one has its turn 15 s later."""
-    names = [f"sweep-{number:02}" for number in range(70)]
+async def show_runs(client: httpx.AsyncClient, show: Open, names: Sequence[str]) -> Page:
+    """Make runs, and show them on a page whose time passes as the test says."""
     for name in names:
         await make_run(client, name=name)
     page = await show("/about")
     await page.clock.install()
     await page.goto("/")
+    await expect(page.locator(f"[data-run={names[0]}] .kind")).to_have_text("Empty")
+    return page
+
+
+def asked_for(watch: Watch, names: Sequence[str]) -> set[str]:
+    """The runs of which the page has asked for the state."""
+    return {name for name in names if any(f"/{name}/status" in url for url in watch.asked)}
+
+
+async def test_a_run_out_of_sight_comes_first_when_it_gets_stuck(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    """The page asks for the states of 64 runs at a time. The last one has its turn 15 s later."""
+    names = [f"sweep-{number:02}" for number in range(70)]
+    page = await show_runs(client, show, names)
     rows = page.locator(".run")
-    await expect(page.locator("[data-run=sweep-00] .kind")).to_have_text("Empty")
     await page.clock.fast_forward(15_000)
 
     async def is_settled() -> bool:
-        asked = {name for name in names if any(f"/{name}/status" in url for url in watch.asked)}
+        asked = asked_for(watch, names)
         return len(asked) == len(names) and await rows.first.get_attribute("data-run") == names[0]
 
     await wait_until(is_settled)
@@ -79,22 +91,12 @@ async def test_idle_runs_keep_their_places_while_their_states_arrive(
     client: httpx.AsyncClient, show: Open, watch: Watch
 ) -> None:
     names = [f"sweep-{number:03}" for number in range(150)]
-    for name in names:
-        await make_run(client, name=name)
-    page = await show("/about")
-    await page.clock.install()
-    await page.goto("/")
-    rows = page.locator(".run")
-    await expect(page.locator("[data-run=sweep-000] .kind")).to_have_text("Empty")
-
-    def asked() -> set[str]:
-        return {name for name in names if any(f"/{name}/status" in url for url in watch.asked)}
-
-    await wait_until(lambda: len(asked()) == 64)
+    page = await show_runs(client, show, names)
+    await wait_until(lambda: len(asked_for(watch, names)) == 64)
     for _ in range(5):
         await page.clock.run_for(1000)  # the order is looked at twice in this time
-        await expect(rows.first).to_have_attribute("data-run", names[0])
-    assert asked() == set(names[:64]), "those in sight, and those whose turn it is"
+        await expect(page.locator(".run").first).to_have_attribute("data-run", names[0])
+    assert asked_for(watch, names) == set(names[:64]), "those in sight, and those whose turn it is"
 
 
 @pytest.mark.parametrize(
