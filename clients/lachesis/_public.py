@@ -1,8 +1,11 @@
-"""What public classes share: their `repr`, a warning if they are not closed, an error for the wrong `with`."""
+"""What public classes share: their `repr`, a warning if they are not closed, and errors of wrong use."""
 
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
+
+CLOSED = "this object is closed: create another one"
+"""The message of a `RuntimeError` for a call of a closed object."""
 
 
 class Shown:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import Self
 
-from lachesis._public import ForThreads, MustClose, Shown
+from lachesis._public import CLOSED, ForThreads, MustClose, Shown
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -108,7 +108,7 @@ class Portal:
     def _gone(self) -> str | None:
         """Return why the thread runs nothing more; None means that it still runs."""
         if not self._stop.alive:
-            return "this object is closed: create another one"
+            return CLOSED
         if self._process != os.getpid():
             return "created before a fork: create one in this process"
         return "the process is ending" if sys.is_finalizing() else None  # Python has stopped the thread

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 from typing_extensions import Self
 
-from lachesis._public import MustClose
+from lachesis._public import CLOSED, MustClose
 from lachesis._transport.credentials import Credentials
 from lachesis._transport.files import FileBody, FileSink
 from lachesis._transport.logs import RateLimitedLog
@@ -238,7 +238,7 @@ class Sender:
 
     def _request(self, call: Call[T]) -> httpx.Request:
         if self.is_closed:
-            raise RuntimeError("this object is closed: create another one")
+            raise RuntimeError(CLOSED)
         self._used = True
         trace = trace_headers() if call.trace is None else call.trace
         timeout = httpx.Timeout(

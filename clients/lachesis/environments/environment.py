@@ -218,8 +218,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             LachesisError: The service did not answer within ``retry_budget_s``, or refused the request.
         """
         while not await self._in_turn(max(_SHORTEST_TURN_S, self.settings.retry_budget_s)):
-            if self.trouble is not None:
-                raise self.trouble
+            if (trouble := self.trouble) is not None:
+                raise trouble
         try:
             return await self._report_now()
         finally:
@@ -328,7 +328,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             with contextlib.suppress(LachesisError, TimeoutError):
                 async with timeout(_LEAVING_S):
                     joined = await self._sender.send(self._calls.join(self._joining), 0.0)
-                    await self._sender.send(self._calls.leave(joined.id, self.member))
+                    await self._send_last(self._calls.leave(joined.id, self.member))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
