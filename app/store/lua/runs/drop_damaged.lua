@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- drop_damaged: delete what keeps a run from being deleted: keys of a wrong type, and fields that are not numbers.
 --
--- Returns 1 if it deleted any, else 0.
+-- Returns 1 if it deleted a key, or RUN was missing: then nothing may name other keys any longer. Else 0.
 -- Cost: O(1).
 --
 -- include rows
