@@ -67,7 +67,7 @@ class Stores:
     batches: BatchStore
     batch_records: BatchRecordStore
     replay: ReplayStore
-    entering: GroupInsertionStore
+    group_insertions: GroupInsertionStore
     samples: SampleStore
     snapshots: SnapshotStore
     curricula: CurriculumStore
@@ -99,7 +99,7 @@ class Stores:
             batches=BatchStore(connection),
             batch_records=BatchRecordStore(connection),
             replay=ReplayStore(connection),
-            entering=GroupInsertionStore(connection),
+            group_insertions=GroupInsertionStore(connection),
             samples=SampleStore(connection),
             snapshots=SnapshotStore(connection),
             curricula=CurriculumStore(connection),

@@ -80,7 +80,7 @@ class Lease:
     """The lease of a batch.
 
     Attributes:
-        batch_id: Its id.
+        batch_id: Its id. A sample of the replay buffer has a lease, too: then this is the id of the sample.
         state: See `lachesis.wire.states.LeaseState`.
         worker: The API process that sends or sent it.
         delivery_count: How often it was handed out, without deliveries that are known to have reached no trainer.
@@ -125,6 +125,11 @@ class Lease:
     def size(self) -> int:
         """Sequences in its batch."""
         return sum(portion.sequences for portion in self.contents)
+
+    @property
+    def is_reservation(self) -> bool:
+        """Whether a sample only reserves uses for a batch. It has the id of the batch, and no trainer holds it."""
+        return bool(self.replayed)
 
 
 def contents_of(groups: Iterable[LeasedGroup]) -> tuple[Portion, ...]:

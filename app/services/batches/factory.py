@@ -51,7 +51,7 @@ class BatchServices:
         recorder: HistoryRecorder,
     ) -> "BatchServices":
         """Build the use cases; ``worker`` names this process in leases."""
-        retention = Retention(stores.runs, stores.groups, stores.batches, replay.groups, replay.reservations)
+        retention = Retention(stores.runs, stores.groups, stores.batches, replay.group_inserter, replay.reservations)
         atropos_delivery = AtroposDelivery(stores.batches, retention, worker)
         retrieval = Retrieval(stores.groups)
         sharding, taking = BatchSharding(retrieval), LeaseTaking(atropos_delivery)

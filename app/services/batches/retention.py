@@ -9,7 +9,7 @@ from app.core.batches.rewind import is_quarantined, plan_rewind
 from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView, RunView
 from app.events import BatchAcknowledged, CheckpointReported, RewindCompleted, emit
-from app.services.replay.groups import GroupIntake
+from app.services.replay.groups import GroupInserter
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import OLDEST, Acknowledged, BatchStore, Kept
 from app.store.groups.store import GroupStore
@@ -43,13 +43,13 @@ class Retention:
         runs: RunStore,
         groups: GroupStore,
         batches: BatchStore,
-        replay: GroupIntake,
+        group_inserter: GroupInserter,
         reservations: UseReservations,
     ) -> None:
         self._runs = runs
         self._groups = groups
         self._batches = batches
-        self._replay = replay
+        self._group_inserter = group_inserter
         self._reservations = reservations
 
     async def deliver(
@@ -91,7 +91,7 @@ class Retention:
         if ended.replayed_groups:
             await self._reservations.settle(run)
         if ended.entered_groups:
-            await self._replay.take_in(run)
+            await self._group_inserter.insert(run)
         return ended
 
     async def trim(self, run: str) -> None:

@@ -1,6 +1,6 @@
 """List the groups of a run, page by page, with a bounded number of reads for each page."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,6 @@ from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import reading
 from lachesis.wire.criteria import GroupCriteria
-from lachesis.wire.errors import RunNotFound
 
 _AT_ONCE = 500  # most groups that are read in a step of a page
 
@@ -100,9 +99,7 @@ class GroupListing:
             RunNotFound: There is no such run.
             EnvironmentNotFound: No environment has this name.
         """
-        view = await self._runs.queue(run)
-        if view.config is None:
-            raise RunNotFound(f"there is no run {run}")
+        view = await self._runs.existing(run)
         wanted = await resolved_query(self._listed, view, criteria)
         names = {one.environment: one.name for one in view.environments.values()}
         rows: list[GroupRow] = []
@@ -110,7 +107,7 @@ class GroupListing:
         while position is not None and looked_at < most and len(rows) < limit:
             at_once = min(_AT_ONCE, most - looked_at, _AT_ONCE if looked_at else limit)
             with reading(run):
-                step = await self._walks[position.section](self, run, view, wanted, position, at_once)
+                step = await self._step(run, view, wanted, position, at_once)
                 found = await self._with_items(run, wanted, step)
             position = step.following
             for group, (_, behind) in zip(found, step.looked_at, strict=True):
@@ -146,14 +143,20 @@ class GroupListing:
         batches = dict(zip(ends, await self._listed.batches_of(run, ends), strict=True))
         return [group if (end := _end(group)) is None else replace(group, batch_id=batches[end]) for group in rows]
 
-    # Sections
+    async def _step(self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int) -> _ListingStep:
+        match position:
+            case LanesPosition() | Start() if position.section in (QUEUED, BUFFERED):
+                return await self._waiting(run, view, wanted, position, most)
+            case _ if position.section == LEFT:
+                return await self._that_left(run, position, most)
+            case _:
+                return await self._in_batches(run, view, wanted, position, most)
 
     async def _waiting(
-        self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int
+        self, run: str, view: QueueView, wanted: GroupQuery, position: Start | LanesPosition, most: int
     ) -> _ListingStep:
         section = position.section
         counts = view.lanes if section == QUEUED else view.buffers
-        assert isinstance(position, Start | LanesPosition)  # noqa: S101 - sections have positions of their own
         merged = merged_lanes(filter(wanted.has_lane, counts), position, MOST_LANES)
         if merged is None:
             return _ListingStep([], section_after(section, wanted.sections))
@@ -212,21 +215,11 @@ class GroupListing:
         (groups,) = await self._batches.kept_groups(run, [batch_id])
         return groups
 
-    async def _that_left(self, run: str, _: QueueView, __: GroupQuery, position: Position, most: int) -> _ListingStep:
+    async def _that_left(self, run: str, position: Position, most: int) -> _ListingStep:
         at = position if isinstance(position, LeftPosition) else None
         found = await self._listed.left(run, at, most)
         looked_at: list[tuple[GroupRow | None, Position]] = [(_left(record), record.position) for record in found]
         return _ListingStep(looked_at, found[-1].position if len(found) == most else None)
-
-    _walks: Mapping[
-        str, Callable[["GroupListing", str, QueueView, GroupQuery, Position, int], Awaitable[_ListingStep]]
-    ] = {
-        QUEUED: _waiting,
-        BUFFERED: _waiting,
-        LEASED: _in_batches,
-        KEPT: _in_batches,
-        LEFT: _that_left,
-    }
 
 
 async def resolved_query(listed: GroupListStore, view: QueueView, criteria: GroupCriteria) -> GroupQuery:

@@ -12,7 +12,7 @@ from app.core.replay.rate_limiter import adjusted
 from app.core.replay.sampling import weight_of
 from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit, note_settings
 from app.services.replay.cleanup import ReplayCleanup
-from app.services.replay.groups import GroupIntake
+from app.services.replay.groups import GroupInserter
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.reservations import UseReservations
 from app.services.replay.samples import ReplaySamples
@@ -72,7 +72,7 @@ class ReplayBuffers:
         groups: GroupStore,
         replay: ReplayStore,
         insertion: ReplayInsertion,
-        entering: GroupIntake,
+        group_inserter: GroupInserter,
         reservations: UseReservations,
         samples: ReplaySamples,
         cleanup: ReplayCleanup,
@@ -81,7 +81,7 @@ class ReplayBuffers:
         self._groups = groups
         self._replay = replay
         self._insertion = insertion
-        self._entering = entering
+        self._group_inserter = group_inserter
         self._reservations = reservations
         self._samples = samples
         self._cleanup = cleanup
@@ -297,7 +297,7 @@ class ReplayBuffers:
             return
         await self._samples.end_expired(run, view)
         await self._reservations.settle(run)
-        await self._entering.take_in(run)
+        await self._group_inserter.insert(run)
         await self._maintain_workers(run, view.context.clock_ms)
         await self._cleanup.sweep(run)
 

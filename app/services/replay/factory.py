@@ -6,7 +6,7 @@ from app.services.replay.buffer import ReplayBuffers
 from app.services.replay.cleanup import ReplayCleanup
 from app.services.replay.eviction import ReplayEviction
 from app.services.replay.grid import ReplayGrids
-from app.services.replay.groups import GroupIntake
+from app.services.replay.groups import GroupInserter
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.mixing import ReplayMixing
 from app.services.replay.reservations import UseReservations
@@ -25,7 +25,7 @@ class ReplayServices:
     insertion: ReplayInsertion
     samples: ReplaySamples
     snapshots: ReplaySnapshots
-    groups: GroupIntake
+    group_inserter: GroupInserter
     mixing: ReplayMixing
     reservations: UseReservations
     cleanup: ReplayCleanup
@@ -36,19 +36,19 @@ class ReplayServices:
         """Build the use cases; ``worker`` names this process in leases."""
         cleanup = ReplayCleanup(stores.replay)
         sampling = ChunkSampling(stores.replay, stores.samples, cleanup)
-        groups = GroupIntake(stores.entering)
+        group_inserter = GroupInserter(stores.group_insertions)
         reservations = UseReservations(stores.replay, stores.samples, stores.batches)
         insertion = ReplayInsertion(stores.replay, stores.changes)
         samples = ReplaySamples(stores.replay, stores.samples, sampling, stores.changes, worker)
         return cls(
             buffers=ReplayBuffers(
-                stores.runs, stores.groups, stores.replay, insertion, groups, reservations, samples, cleanup
+                stores.runs, stores.groups, stores.replay, insertion, group_inserter, reservations, samples, cleanup
             ),
             grids=ReplayGrids(stores.replay),
             insertion=insertion,
             samples=samples,
             snapshots=ReplaySnapshots(stores.runs, stores.snapshots, cleanup),
-            groups=groups,
+            group_inserter=group_inserter,
             mixing=ReplayMixing(stores.groups, stores.replay, stores.samples, sampling),
             reservations=reservations,
             cleanup=cleanup,

@@ -20,25 +20,25 @@ from lachesis.wire.states import ChunkDropReason
 _AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds
 
 
-class GroupIntake:
+class GroupInserter:
     """Makes chunks from groups. These belong to the buffer from their acknowledgement on."""
 
-    def __init__(self, entering: GroupInsertionStore) -> None:
-        self._entering = entering
+    def __init__(self, insertions: GroupInsertionStore) -> None:
+        self._insertions = insertions
         # By run, because concurrent calls would make each other retry.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def take_in(self, run: str) -> int:
+    async def insert(self, run: str) -> int:
         """Make chunks from all groups that entered; return how many groups. Safe to repeat, and for concurrent calls.
 
         The rate limiter counts these inserts and never blocks them, because an acknowledgement must not wait.
         """
         taken, candidates = 0, _AT_ONCE + SPARE_VICTIMS
         async with self._locks.setdefault(run, asyncio.Lock()):
-            while (found := await self._entering.look(run, _AT_ONCE, candidates)) is not None:
+            while (found := await self._insertions.look(run, _AT_ONCE, candidates)) is not None:
                 view, groups, victims = found
                 insertion = plan_group_insertion(view, groups, victims)
-                match await self._entering.take_in(run, insertion, view):
+                match await self._insertions.commit(run, insertion, view):
                     case "taken":
                         taken += len(insertion.chunks)
                     case "crowded":

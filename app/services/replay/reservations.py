@@ -23,7 +23,7 @@ class UseReservations:
 
     async def settle(self, run: str) -> None:
         """End the reservations of batches that have ended, and of those that were never committed."""
-        reserved = [lease for lease in await self._samples.leases(run) if lease.replayed]
+        reserved = [lease for lease in await self._samples.leases(run) if lease.is_reservation]
         view = await self._replay.view(run) if reserved else None
         if view is None:
             return

@@ -45,7 +45,7 @@ class SampleLeaseKind(LeaseKind[ReplayView]):
     async def lease_of(self, run: str, sample_id: str) -> Lease | None:
         """Return the lease of a sample that a trainer holds; None for a reservation of a batch."""
         lease = await self._samples.lease(run, sample_id)
-        return None if lease is None or lease.replayed else lease
+        return None if lease is None or lease.is_reservation else lease
 
     async def change(self, run: str, before: Lease, after: Lease) -> bool:
         """Replace a lease; False if it has changed since it was read."""
@@ -260,7 +260,7 @@ class ReplaySamples:
         """End the samples whose leases have run out, and give back their uses; return how many."""
         ended = 0
         for lease in await self._samples.leases(run):
-            if not lease.replayed and is_expired(lease, view.context.clock_ms):
+            if not lease.is_reservation and is_expired(lease, view.context.clock_ms):
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 

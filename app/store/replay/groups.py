@@ -89,7 +89,7 @@ class GroupInsertionStore:
         groups = [_entering(one) for one in stored if one.chunk_id is None]  # another process may have taken them in
         return (view, groups, read_candidates(victims, candidates)) if groups else None
 
-    async def take_in(self, run: str, insertion: GroupInsertion, view: ReplayView) -> scripts.TakeInOutcome:
+    async def commit(self, run: str, insertion: GroupInsertion, view: ReplayView) -> scripts.TakeInOutcome:
         """Carry out what was planned on ``view``. Safe to repeat.
 
         Returns:

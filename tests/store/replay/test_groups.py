@@ -40,7 +40,7 @@ class Entering:
 
     async def take_in(self, insertion: GroupInsertion, view: ReplayView) -> str:
         """Carry it out; the books are checked on the way."""
-        word = await self.groups.take_in(RUN, insertion, view)
+        word = await self.groups.commit(RUN, insertion, view)
         await self.moves.books()
         await self.store.books()
         return word
