@@ -102,33 +102,60 @@ class Demand:
         """
         if caller not in self._alive:
             return self.seen_by(caller).of(caller, running, is_new=is_new)
-        view, known = self.view, max(0, self.view.running.get(caller, 0))
+        known = max(0, self.view.running.get(caller, 0))
         now = known if running is None else max(0, running)
+        credit = self._credit(caller, now - known)
+        groups = -(-credit.sequences // max(1, self._alive[caller].group_size))
+        if groups or not self._may_complete(caller, now - known):
+            return self._allowance(groups, credit)
+        if now == known:
+            return self._completing(caller, credit)
+        if is_new:
+            changed = replace(self.view, running={**self.view.running, caller: now})
+            return Demand(self._run, changed, caller).of(caller)
+        return self._allowance(0, credit)
+
+    def _allowance(self, groups: int, credit: Credit) -> GroupAllowance:
+        return GroupAllowance(groups, credit, self._horizon, self.view.policy_version)
+
+    def _credit(self, caller: int, more_groups: int) -> Credit:
+        """Return what an environment may start if its members run so many groups more than in the view."""
+        more = self._usable_sequences(caller, more_groups)
+        refusal = self._refusal(caller)
+        if refusal is None:
+            return self._credits.of(caller, more)
+        return Credit(0, 0, self._usable[caller] + more, refusal)
+
+    def _refusal(self, caller: int) -> str | None:
+        """Return why an environment may start nothing, however little waits. None if credits decide."""
+        if self.view.policy.intake_paused:
+            return _INTAKE_PAUSED
+        if self._horizon == 0:
+            return awaited_version(self.view)
+        group_size, limit = max(1, self._alive[caller].group_size), limit_of(caller, self._whole, self._limits)
+        if group_size <= limit:
+            return None
+        return f"its groups have {group_size} sequences, and it may have at most {limit} of a batch"
+
+    def _usable_sequences(self, caller: int, groups: int) -> int:
+        """Return how many sequences of groups of an environment can enter a batch."""
         group_size = self._alive[caller].group_size
-        if view.policy.intake_paused:
-            outstanding = self._usable[caller] + (now - known) * group_size
-            return GroupAllowance(0, Credit(0, 0, outstanding, _INTAKE_PAUSED), self._horizon, view.policy_version)
-        limit = limit_of(caller, self._whole, self._limits)
-        fits = max(1, group_size) <= limit
-        more = (now - known) * group_size if fits else 0
-        if self._horizon > 0 and fits:
-            answer = self._credits.of(caller, more)
-        else:
-            reason = f"its groups have {max(1, group_size)} sequences, and it may have at most {limit} of a batch"
-            answer = Credit(0, 0, self._usable[caller] + more, awaited_version(view) or reason)
-        groups = -(-answer.sequences // max(1, group_size))
-        if self._horizon > 0 and groups == 0 and self._nobody_may_start(caller, more):
-            if now != known and not is_new:
-                return GroupAllowance(0, answer, self._horizon, view.policy_version)
-            if now != known:
-                changed = replace(view, running={**view.running, caller: now})
-                return Demand(self._run, changed, caller).of(caller)
-            needed = None if self._holds_a_batch else self.completion.needed
-            if needed is not None:
-                groups = needed.groups if needed.environment == caller and self._may_be_asked(needed) else 0
-                reason = f"the queued, leased and running groups complete no batch: {self.asked(needed)}"
-                answer = Credit(groups * needed.size, answer.wanted, answer.outstanding, reason)
-        return GroupAllowance(groups, answer, self._horizon, view.policy_version)
+        return 0 if is_oversized((caller, group_size), self._whole, self._limits) else groups * group_size
+
+    def _may_complete(self, caller: int, more_groups: int) -> bool:
+        """Return whether an environment may have to complete a batch, because credits let nobody start a group."""
+        if self.view.policy.intake_paused or self._horizon == 0:
+            return False
+        return self._nobody_may_start(caller, self._usable_sequences(caller, more_groups))
+
+    def _completing(self, caller: int, credit: Credit) -> GroupAllowance:
+        """Return the groups that complete a batch if an environment has to make them, and none for the others."""
+        needed = None if self._holds_a_batch else self.completion.needed
+        if needed is None:
+            return self._allowance(0, credit)
+        groups = needed.groups if needed.environment == caller and self._may_be_asked(needed) else 0
+        reason = f"the queued, leased and running groups complete no batch: {self.asked(needed)}"
+        return self._allowance(groups, replace(credit, sequences=groups * needed.size, reason=reason))
 
     def seen_by(self, caller: int) -> "Demand":
         """Return the demand as an environment sees it: it counts as alive, and batches wait for it."""
