@@ -11,15 +11,15 @@ from starlette.middleware import Middleware
 
 from app.api.codec.decoder import Decoder
 from app.api.deps import Services, checked_run_name
-from app.api.http.access import AccessControl
-from app.api.http.body_budget import BodyBudget
+from app.api.http.access.control import AccessControl
+from app.api.http.access.issuer_client import IssuerClient
+from app.api.http.access.refusals import Refusals
+from app.api.http.bodies.body_budget import BodyBudget
+from app.api.http.bodies.content_budget import ContentBudget
 from app.api.http.browser_guard import BrowserGuard, HostNames
-from app.api.http.connections import OpenConnections
-from app.api.http.content_budget import ContentBudget
-from app.api.http.issuer_client import IssuerClient
+from app.api.http.connection.connections import OpenConnections
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import FRAMEWORK_ERRORS, Problems
-from app.api.http.refusals import Refusals
 from app.api.http.request_metrics import RequestMetrics
 from app.api.http.routing import GuardedRoute, Shortcut
 from app.api.http.shared_answers import SharedAnswers

@@ -21,7 +21,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.http.access import AccessControl, identity_of, permit
+from app.api.http.access.control import AccessControl, identity_of, permit
 from app.api.http.rate_limits import count_request
 from app.api.pages.operators import is_page
 from app.core.access.permissions import Permission

@@ -12,12 +12,12 @@ from starlette.types import Scope
 
 from app.api.codec.decoder import Decoder
 from app.api.codec.json_reader import check_structure, parse_in_python, unknown
-from app.api.http.body import read_body
-from app.api.http.body_budget import BodyBudget, BodyShare
+from app.api.http.bodies.body import read_body
+from app.api.http.bodies.body_budget import BodyBudget, BodyShare
+from app.api.http.bodies.content_budget import ContentBudget
 from app.api.http.caller import IDENTITY, account_of, sender_of
-from app.api.http.client_connection import has_arrived
-from app.api.http.connections import OpenConnections
-from app.api.http.content_budget import ContentBudget
+from app.api.http.connection.client_connection import has_arrived
+from app.api.http.connection.connections import OpenConnections
 from app.api.http.shared_answers import SharedAnswers
 from app.api.http.tracing import Tracing
 from app.services.access.factory import AccessServices

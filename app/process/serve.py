@@ -12,8 +12,8 @@ from contextlib import ExitStack
 
 from pydantic import SecretStr
 
-from app.api.http.certificates import TlsContexts, TlsFiles
-from app.api.http.issuer_client import IssuerClient
+from app.api.http.access.issuer_client import IssuerClient
+from app.api.http.connection.certificates import TlsContexts, TlsFiles
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.logs import log_config
 from app.process.signals import raise_on_stop_signals

@@ -19,7 +19,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
 from app.api.http.browser_guard import HostNames
-from app.api.http.certificates import TlsFiles
+from app.api.http.connection.certificates import TlsFiles
 from app.settings import ServiceSettings
 from app.store.redis.address import store_url
 from app.store.server.probe import Durability, probe

@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from app.api.codec.json_reader import check_structure, minified, parse_in_python
 from app.api.deps import check_credentials, parse
-from app.api.http.body import longest_pause_s
-from app.api.http.client_connection import has_arrived
+from app.api.http.bodies.body import longest_pause_s
+from app.api.http.connection.client_connection import has_arrived
 from app.api.http.rate_limits import count_body
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate

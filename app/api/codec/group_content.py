@@ -15,8 +15,8 @@ from app.api.codec.annotations import annotations_json
 from app.api.codec.atropos_batch import column_rows, merged
 from app.api.codec.group_details import NATIVE_DETAILS, present
 from app.api.codec.json_reader import ARRAYS, members, minified, parse_json
-from app.api.http.client_connection import SLOW_S
-from app.api.http.content_budget import ContentShare
+from app.api.http.bodies.content_budget import ContentShare
+from app.api.http.connection.client_connection import SLOW_S
 from app.api.http.negotiation import accepts_binary, accepts_compact
 from app.api.http.replies import WatchedReply, streamed, varied_by_accept
 from app.core.groups.advantages import relative_advantages

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from app.api.http.client_connection import SLOW_S
-from app.api.http.content_budget import ContentShare
+from app.api.http.bodies.content_budget import ContentShare
+from app.api.http.connection.client_connection import SLOW_S
 from app.api.http.replies import WatchedReply, compressed, varied_by_accept, waiting_header
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers

@@ -10,7 +10,7 @@ from app.events import caller
 from lachesis.wire.access import masked
 
 IDENTITY = "lachesis.identity"
-"""The key of a scope for the identity of the sender (`app.api.http.access`)."""
+"""The key of a scope for the identity of the sender (`app.api.http.access.control`)."""
 
 UNIX_SOCKET = "unix socket"
 MOST_SHOWN = 200

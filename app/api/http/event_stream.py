@@ -11,8 +11,8 @@ from contextlib import aclosing, suppress
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.http.access import Waiting
-from app.api.http.client_connection import SLOW_S, connection_of
+from app.api.http.access.control import Waiting
+from app.api.http.connection.client_connection import SLOW_S, connection_of
 from lachesis.wire.events import EVENT_STREAM
 
 HEARTBEAT = b":\n\n"

@@ -12,9 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.http.access.refusals import Refusals
 from app.api.http.caller import MOST_SHOWN, described_caller, shown_path
 from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
-from app.api.http.refusals import Refusals
 from app.logs import LogBackoff
 from lachesis.wire import errors
 from lachesis.wire.problems import format_validation_error, wrong_value

@@ -2,7 +2,7 @@
 
 from starlette.types import Scope
 
-from app.api.http.client_connection import has_arrived
+from app.api.http.connection.client_connection import has_arrived
 from app.api.http.headers import content_length, header_of
 from app.core.access.rate_limits import Use
 from app.services.access.rate_limits import Meter

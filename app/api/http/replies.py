@@ -10,8 +10,8 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
-from app.api.http.client_connection import ClientConnection, connection_of
 from app.api.http.compression import accepts_gzip, compress_if_accepted, gzipped
+from app.api.http.connection.client_connection import ClientConnection, connection_of
 from app.tuning import return_memory
 from lachesis.wire.blob import Buffer
 

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.codec.json_reader import unknown
 from app.api.deps import MOST_SHOWN, Services
-from app.api.http.access import identity_of, permit
-from app.api.http.audit import Handler, Wanted, audited
-from app.api.http.connections import OPEN_CONNECTION, OpenConnection
+from app.api.http.access.audit import Handler, Wanted, audited
+from app.api.http.access.control import identity_of, permit
+from app.api.http.connection.connections import OPEN_CONNECTION, OpenConnection
 from app.api.http.rate_limits import count_request
 from app.api.http.tracing import traced
 from app.core.access.permissions import AUDITED, Permission, in_a_run

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from app.api.deps import ServicesDep, SmallBody, parse
-from app.api.http.access import IdentityDep
+from app.api.http.access.control import IdentityDep
 from app.api.http.openapi import body_responses, json_body, read_responses, write_responses
 from app.api.http.replies import model_reply
 from app.api.http.routing import NativeRoute, requires

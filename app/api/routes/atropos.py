@@ -26,7 +26,7 @@ from app.api.deps import (
     run_name,
     small_body,
 )
-from app.api.http.access import IdentityDep, identity_of
+from app.api.http.access.control import IdentityDep, identity_of
 from app.api.http.browser_guard import refuse_browsers
 from app.api.http.caller import sender_of
 from app.api.http.openapi import Responses, body_responses, json_body, response_examples, response_headers

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from app.api.deps import ServicesDep
-from app.api.http.access import IdentityDep
+from app.api.http.access.control import IdentityDep
 from app.api.http.openapi import read_responses
 from app.api.http.replies import model_reply
 from app.api.http.routing import NativeRoute, requires

@@ -18,7 +18,7 @@ from app.api.deps import (
     run_name,
     small_body,
 )
-from app.api.http.access import Waiting
+from app.api.http.access.control import Waiting
 from app.api.http.negotiation import accepts_binary, accepts_compact
 from app.api.http.openapi import (
     Responses,

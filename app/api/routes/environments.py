@@ -18,8 +18,8 @@ from app.api.deps import (
     parse,
     small_body,
 )
-from app.api.http.access import IdentityDep, identity_of
-from app.api.http.audit import Handler, audited
+from app.api.http.access.audit import Handler, audited
+from app.api.http.access.control import IdentityDep, identity_of
 from app.api.http.browser_guard import refuse_browsers
 from app.api.http.caller import sender_of
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses

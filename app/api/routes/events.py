@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from app.api.deps import MOST_SHOWN, NamedRun, Services, ServicesDep
-from app.api.http.access import Waiting
+from app.api.http.access.control import Waiting
 from app.api.http.event_stream import HEARTBEAT, EventStream, frame
 from app.api.http.negotiation import accepts_events
 from app.api.http.openapi import Responses, read_responses

@@ -10,7 +10,7 @@ from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_content import Part, annotations_reply, check_part, content_reply
 from app.api.codec.group_json import decode_native_json
 from app.api.deps import InRun, NamedRun, ServicesDep, SubmittedBody, checked_run_name, parameters
-from app.api.http.access import identity_of
+from app.api.http.access.control import identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
     Responses,

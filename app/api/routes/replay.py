@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from app.api.codec import replay_sample as codec
 from app.api.codec.fragments import decode_fragments, decode_fragments_json
 from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse, parse_large
-from app.api.http.access import Waiting, identity_of
+from app.api.http.access.control import Waiting, identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
     Responses,

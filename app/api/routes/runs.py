@@ -17,8 +17,8 @@ from app.api.deps import (
     parameters_of,
     parse,
 )
-from app.api.http.access import IdentityDep, check
-from app.api.http.audit import TOGETHER
+from app.api.http.access.audit import TOGETHER
+from app.api.http.access.control import IdentityDep, check
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import model_reply
 from app.api.http.routing import DirectNativeRoute, NativeRoute, requires

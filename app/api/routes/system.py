@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.deps import ServicesDep
-from app.api.http.access import IdentityDep
+from app.api.http.access.control import IdentityDep
 from app.api.http.openapi import ACCESS_ERRORS, problem_responses
 from app.api.http.replies import compressed, json_reply
 from app.api.http.routing import GuardedRoute, requires

@@ -8,8 +8,8 @@ from dataclasses import replace
 from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import batch_json, group_json
-from app.api.http.client_connection import SLOW_S
-from app.api.http.content_budget import ContentBudget
+from app.api.http.bodies.content_budget import ContentBudget
+from app.api.http.connection.client_connection import SLOW_S
 from app.api.http.replies import WatchedReply, model_reply, streamed, waiting_header
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import sequence_limit

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import lachesis
-from app.api.http.certificates import TlsContexts, TlsFiles
+from app.api.http.connection.certificates import TlsContexts, TlsFiles
 from app.services.access.certificates import CertificateSource
 from app.services.access.credentials import GivenCredentials, PeerCertificate
 from app.settings import ServiceSettings

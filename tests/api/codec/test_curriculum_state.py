@@ -14,7 +14,7 @@ from app.store.curriculum.state import SavedItem
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
 from lachesis.wire.errors import RequestTimeout
-from tests.api.http.test_body import Sender
+from tests.api.http.bodies.test_body import Sender
 
 FULL = SavedItem("a", "algebra", '{"level":3}', Estimate(0.25, 4, 1.0, 3.0, 0.5, 0.5, 7, 0.75), (0.0, 0.5), 1500)
 BARE = SavedItem("b", "", "", Estimate(), (), 0)

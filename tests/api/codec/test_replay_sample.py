@@ -7,8 +7,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.codec.replay_sample import fragment_reply, fragments_reply
-from app.api.http.client_connection import ClientConnection, connection_of
-from app.api.http.content_budget import ContentBudget, ContentShare
+from app.api.http.bodies.content_budget import ContentBudget, ContentShare
+from app.api.http.connection.client_connection import ClientConnection, connection_of
 from app.store.replay.entries import FragmentRecord
 from tests.api.conftest import served_to_one
 from tests.waiting import wait_until

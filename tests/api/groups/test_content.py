@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 from tokenizers import Tokenizer
 
-from app.api.http.content_budget import CONTENTS_BYTES
+from app.api.http.bodies.content_budget import CONTENTS_BYTES
 from app.api.routes import groups as routes
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import NATIVE_COLUMNS

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 import uvicorn
 
-from app.api.http.certificates import TlsContexts
-from app.api.http.client_connection import connection_of, has_arrived
+from app.api.http.connection.certificates import TlsContexts
+from app.api.http.connection.client_connection import connection_of, has_arrived
+from app.api.http.connection.server_protocol import make_protocol
 from app.api.http.replies import WatchedReply
-from app.api.http.server_protocol import make_protocol
 from tests import waiting
 from tests.authority import TlsSocket
 from tests.e2e.processes import wait_until

@@ -11,8 +11,8 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
+from app.api.http.connection.server_protocol import make_protocol
 from app.api.http.replies import WatchedReply
-from app.api.http.server_protocol import make_protocol
 from tests.waiting import wait_until
 
 Message = MutableMapping[str, Any]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.http.client_connection import ClientConnection, connection_of
+from app.api.http.connection.client_connection import ClientConnection, connection_of
 from app.api.http.replies import WatchedReply, pieces
 from app.services.batches.request import OutgoingBatch
 from lachesis.wire.groups import SAFETENSORS

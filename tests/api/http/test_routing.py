@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
+from app.api.http.access.refusals import Refusals
 from app.api.http.problems import Problems
-from app.api.http.refusals import Refusals
 from app.api.http.routing import DirectRoute, Shortcut, requires
 from app.core.access.permissions import Permission
 from app.main import create_app

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.api.http.issuer_client import IssuerClient
+from app.api.http.access.issuer_client import IssuerClient
 from app.core.access.identity import OPEN
 from app.services.access.admin_token import AdminTokenFile
 from app.services.access.credentials import GivenCredentials

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.api.http.issuer_client import IssuerClient
+from app.api.http.access.issuer_client import IssuerClient
 from app.services.access.factory import configured_sources
 from app.services.access.jwt import JwtSource
 from app.settings import ServiceSettings

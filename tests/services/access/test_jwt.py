@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.http.issuer_client import IssuerClient
+from app.api.http.access.issuer_client import IssuerClient
 from app.core.access.claims import ClaimRule, JwtTrust
 from app.core.access.identity import OPEN, Identity
 from app.services.access import issuer as issuer_keys

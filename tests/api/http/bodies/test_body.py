@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from app.api.http.body import read_body
-from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget, BodyShare
-from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
+from app.api.http.bodies.body import read_body
+from app.api.http.bodies.body_budget import UNCOUNTED_BYTES, BodyBudget, BodyShare
+from app.api.http.connection.client_connection import CLIENT_CONNECTION, ClientConnection
 from lachesis.wire.errors import (
     BodyTooLarge,
     InvalidInput,
@@ -236,7 +236,7 @@ async def test_a_body_without_room_waits_unread_and_that_time_does_not_count(
 ) -> None:
     """Not more of it is taken than is never counted."""
     monkeypatch.setattr(
-        "app.api.http.body._SLOWEST_BYTES_PER_S", 10**9
+        "app.api.http.bodies.body._SLOWEST_BYTES_PER_S", 10**9
     )  # so that any time that counted would be too slow
     large = os.urandom(3 * MIB)
     for sent, headers in (
@@ -311,7 +311,7 @@ def test_results_are_the_same_where_isal_has_no_wheel() -> None:
         "import sys; sys.modules['isal'] = None\n"
         "import pytest\n"
         "code = pytest.main(['-q', '-p', 'no:cacheprovider', sys.argv[1], '-k', 'gzip or inflates or bomb'])\n"
-        "import zlib, app.api.http.inflate as inflate; assert inflate.zlib is zlib\n"
+        "import zlib, app.api.http.bodies.inflate as inflate; assert inflate.zlib is zlib\n"
         "sys.exit(code)"
     )
     command = [sys.executable, "-c", script, __file__]

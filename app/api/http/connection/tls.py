@@ -2,7 +2,8 @@
 
 The event loop could do TLS by itself. Then the service could not tell how much of a reply is still in this process, and
 whether the client read it. TLS of asyncio and uvloop hides the buffer of the TCP connection, and knows no half-close;
-`app.api.http.server_protocol` needs both. Each connection has the context of its time, so certificates can change.
+`app.api.http.connection.server_protocol` needs both. Each connection has the context of its time, so certificates can
+change.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from app.api.http.certificates import TlsContexts
+from app.api.http.connection.certificates import TlsContexts
 from app.logs import LogBackoff
 
 _READ_BYTES = 256 * 1024

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.api.http.content_budget import ContentBudget
+from app.api.http.bodies.content_budget import ContentBudget
 from lachesis.wire.errors import TooManyReads
 
 LONG_S = 3600.0

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.http.body_budget import BodyShare
-from app.api.http.client_connection import has_arrived
+from app.api.http.bodies.body_budget import BodyShare
+from app.api.http.bodies.inflate import OUTPUT_BYTES, Inflater
+from app.api.http.connection.client_connection import has_arrived
 from app.api.http.headers import content_length, headers_of
-from app.api.http.inflate import OUTPUT_BYTES, Inflater
 from app.api.http.rate_limits import count_body
 from lachesis.wire.errors import BodyTooLarge, RequestTimeout, UnsupportedEncoding
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import httpx
 import numpy as np
 
-from app.api.http.content_budget import CONTENTS_BYTES
+from app.api.http.bodies.content_budget import CONTENTS_BYTES
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.groups.test_listing import GROUPS, RUN, group, made
 from tests.api.native_groups import BINARY, in_binary

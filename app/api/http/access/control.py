@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.deps import Services
 from app.api.http.caller import IDENTITY
-from app.api.http.certificates import PEER_CERTIFICATE
-from app.api.http.client_connection import end, end_of_waiting
-from app.api.http.connections import OPEN_CONNECTION, OpenConnection, count_connection
+from app.api.http.connection.certificates import PEER_CERTIFICATE
+from app.api.http.connection.client_connection import end, end_of_waiting
+from app.api.http.connection.connections import OPEN_CONNECTION, OpenConnection, count_connection
 from app.api.http.headers import headers_of
 from app.core.access.identity import Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback

@@ -1,15 +1,15 @@
 """uvicorn's HTTP protocol, with ten additions.
 
-- Limits of open connections, if the application has any (`app.api.http.connections`).
+- Limits of open connections, if the application has any (`app.api.http.connection.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).
 - A limit of requests that a client sends ahead of their replies (pipelining).
 - A refusal of bytes that are not HTTP. The refusal is sent after the replies in progress.
 - The ``Upgrade`` header of a request is ignored, so that the body of the request is read.
-- A request learns whether its reply was read (`app.api.http.client_connection`).
+- A request learns whether its reply was read (`app.api.http.connection.client_connection`).
 - Trailers of a chunked body are ignored. They are not headers: they come after these were checked.
 - Before a shutdown cancels requests, a body that is still on its way is refused.
 - A body that comes in one piece is not copied.
-- TLS, which keeps all of these (`app.api.http.tls`). A request learns the certificate of its client.
+- TLS, which keeps all of these (`app.api.http.connection.tls`). A request learns the certificate of its client.
 
 What a server learns about the end of a connection (measured with uvloop 0.23 on Linux):
 
@@ -41,13 +41,13 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.http.caller import UNIX_SOCKET
-from app.api.http.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
-from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
-from app.api.http.connections import OPEN_CONNECTION, STATE_KEY, OpenConnection, OpenConnections
+from app.api.http.connection.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
+from app.api.http.connection.client_connection import CLIENT_CONNECTION, ClientConnection
+from app.api.http.connection.connections import OPEN_CONNECTION, STATE_KEY, OpenConnection, OpenConnections
+from app.api.http.connection.tls import TlsConnection
+from app.api.http.connection.transport import GatheringTransport, may_have_unread_data
 from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
-from app.api.http.tls import TlsConnection
-from app.api.http.transport import GatheringTransport, may_have_unread_data
 from app.core.access.addresses import sender_of_address
 from app.logs import LogBackoff
 from app.services.access.credentials import PeerCertificate

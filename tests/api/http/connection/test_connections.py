@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.http.connections import OpenConnection, OpenConnections
+from app.api.http.connection.connections import OpenConnection, OpenConnections
 from lachesis.errors import TooManyConnections
 from tests.api.conftest import Start
 from tests.waiting import wait_until

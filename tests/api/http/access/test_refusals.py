@@ -13,9 +13,9 @@ from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
+from app.api.http.access.refusals import BURST_S, LONGEST_WAIT_S, Refusals
+from app.api.http.connection.client_connection import CLIENT_CONNECTION, ClientConnection
 from app.api.http.problems import FRAMEWORK_ERRORS, Problems
-from app.api.http.refusals import BURST_S, LONGEST_WAIT_S, Refusals
 from app.core.access.gcra import ThrottleRate, throttle
 from lachesis.wire.errors import InvalidField
 from tests.api.access.conftest import Tokens, bearer, tokens

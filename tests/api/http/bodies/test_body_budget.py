@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.http.body_budget import BodyBudget, BodyShare
+from app.api.http.bodies.body_budget import BodyBudget, BodyShare
 from tests.api.atropos_calls import group, register
 from tests.api.conftest import Start
 from tests.waiting import wait_until

@@ -10,7 +10,7 @@ import logging
 from starlette.types import Scope
 
 from app.api.http.caller import counted_sender, described_caller, shown_path
-from app.api.http.client_connection import end_of_waiting
+from app.api.http.connection.client_connection import end_of_waiting
 from app.core.access.gcra import ThrottleRate, throttle
 from app.logs import LogBackoff
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.api.http.certificates import TlsContexts, TlsFiles
-from app.api.http.server_protocol import MAX_HEADER_BYTES, MAX_PIPELINED, missing_state, protocol_unless
+from app.api.http.connection.certificates import TlsContexts, TlsFiles
+from app.api.http.connection.server_protocol import MAX_HEADER_BYTES, MAX_PIPELINED, missing_state, protocol_unless
 from lachesis.wire.errors import BY_CODE
 from tests.api.http.raw_service import (
     GET,
