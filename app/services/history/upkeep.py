@@ -138,7 +138,8 @@ class HistoryUpkeep:
             if not await self._write(run, span, growth) and growth is not None:
                 await self._write(run, counted)  # another process has looked at the run since
             if maintained:
-                await self._merge(run)
+                with suppress(StoreFull):  # groups need the memory more; a later merge continues
+                    await self._merge(run)
             self._fresh_until_s[run] = began_s + fresh_s(len(span.environments))
             if isinstance(look, Failure):
                 raise look.error

@@ -264,7 +264,7 @@ class EmbeddedRedis:
             try:
                 self._launch()
             except (StoreUnavailable, RedisError, OSError) as error:
-                logger.error("%s", error)
+                self._log_failed_start(error)
             else:
                 logger.warning("%s is back (pid %d) after %.2f s", self.engine, self.pid, time.monotonic() - started)
 
@@ -323,7 +323,10 @@ class EmbeddedRedis:
         try:
             self._launch()
         except (StoreUnavailable, RedisError, OSError) as error:
-            logger.error("%s", error)  # it is tried again
+            self._log_failed_start(error)
+
+    def _log_failed_start(self, error: Exception) -> None:
+        logger.error("%s did not start again in %s, and is tried again: %s", self.engine, self._directory.home, error)
 
     # Stopping
 

@@ -20,6 +20,7 @@ from app.store.curriculum.entries import ItemWrite
 from app.store.history.codec import encode_span
 from app.store.history.store import Growth, HistoryStore
 from app.store.redis.keys import RunKeys
+from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.filters import ZeroVarianceFilter
@@ -461,3 +462,19 @@ async def test_a_run_in_which_nothing_happens_is_left_alone(
     await keep(services)
     assert services.history.upkeep.counted() == []
     assert await redis_client.xlen(KEYS.series(10)) == 1
+
+
+async def test_spans_are_added_up_once_redis_has_memory_again(
+    process: Callable[..., Process], own_server: EmbeddedRedis, own_redis: Redis
+) -> None:
+    services, _ = process(own_server.url)
+    await make_run(services)
+    now_s, _ = await own_redis.time()
+    span = HistorySpan(environments={"math": Facts({"groups_in": 3})})
+    await own_redis.xadd(KEYS.series(10), {"facts": encode_span(span)}, f"{now_s - 600}000-0")
+    await own_redis.config_set("maxmemory", 1)
+    await keep(services)
+    assert not await own_redis.xlen(KEYS.series(60))
+    await own_redis.config_set("maxmemory", 0)
+    await keep(services)
+    assert await own_redis.xlen(KEYS.series(60)) == 1

@@ -108,7 +108,8 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
     with EmbeddedRedis.start(data_dir, binary=binary) as server:
         binary.rename(away)
         os.kill(server.pid, signal.SIGKILL)
-        wait_until("an attempt failed", lambda: "No such file" in caplog.text)
+        failed = f"did not start again in {data_dir / 'redis'}, and is tried again: [Errno 2] No such file"
+        wait_until("an attempt failed", lambda: failed in caplog.text)
         away.rename(binary)
         wait_until("it answers", lambda: answers(server))
 
