@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, shallower queues")
     parser.add_argument("--deep", action="store_true", help="with --quick: queues as deep as without")
-    parser.add_argument("--publish", action="store_true", help="write the page, data and picture into docs/design/ too")
+    parser.add_argument("--publish", action="store_true", help="write the page and its pictures into docs/design/ too")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results", help="where to keep them")
     asked = parser.parse_args()
     if unknown := set(asked.sections) - set(SECTIONS):
@@ -96,6 +96,7 @@ async def measure(sections: list[str], effort: Effort, described: Mapping[str, A
             if name in sections:
                 began = time.perf_counter()
                 await SECTIONS[name](everyone, results)
+                results.save(folder / "benchmarks.json", described)
                 report.write(folder, results, described)
                 print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
     return results

@@ -1,6 +1,5 @@
 """Results for people: a page of tables, and a picture."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from benchmarks.results import US, Results, Table
 
 
 def write(folder: Path, results: Results, machine: Mapping[str, Any]) -> None:
-    """Write ``benchmarks.md``, ``benchmarks.json`` and pictures into a folder."""
+    """Write ``benchmarks.md`` and pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "benchmarks.json").write_text(json.dumps(results.as_json(machine), indent=1) + "\n")
     (folder / "benchmarks.md").write_text(page(results, machine))
     plot(results, folder / "benchmarks.svg")
     if {balance.EQUAL.key, lookahead.SLOWER.key} <= results.tables.keys():
@@ -27,9 +25,9 @@ def page(results: Results, machine: Mapping[str, Any]) -> str:
     head = f"""# Benchmarks
 
 Measured by `make bench`. Servers, Redis and the load generator share one machine's cores. The contestants get the same
-bodies in interleaved rounds. A figure is the median of its rounds, with the lowest and the highest in brackets;
-`benchmarks.json` has every round. "vs" is the ratio of two medians, and says how many times better this service is:
-below 1 x it is worse. Rates change with the day and the machine, ratios much less.
+bodies in interleaved rounds. A figure is the median of its rounds, with the lowest and the highest in brackets.
+A run keeps every round in `benchmarks/results`. "vs" is the ratio of two medians, and says how many times better this
+service is: below 1 x it is worse. Rates change with the day and the machine, ratios much less.
 
 | machine | |
 | --- | --- |

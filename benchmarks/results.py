@@ -1,8 +1,10 @@
 """What was measured: every value of every round, and what is made of them."""
 
+import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 US = "lachesis"
@@ -67,9 +69,11 @@ class Results:
         """Return all who took part, in order of appearance."""
         return list(dict.fromkeys(who for case in self.values[table].values() for who in case))
 
-    def as_json(self, machine: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything, for machines."""
-        return {"machine": dict(machine), "tables": [self._table_as_json(table) for table in self.tables.values()]}
+    def save(self, path: Path, machine: Mapping[str, Any]) -> None:
+        """Write every round into a file, as JSON."""
+        tables = [self._table_as_json(table) for table in self.tables.values()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"machine": dict(machine), "tables": tables}, indent=1) + "\n")
 
     def _table_as_json(self, table: Table) -> dict[str, Any]:
         cases = [

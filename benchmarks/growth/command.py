@@ -1,7 +1,6 @@
 """``python -m benchmarks growth [CASE ...] [--tree PATH ...] [--quick] [--publish]``."""
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
         metavar="PATH",
         help="a checkout whose server is measured; several stand side by side (default: this one)",
     )
-    parser.add_argument("--publish", action="store_true", help="write the page and the data into docs/design/ too")
+    parser.add_argument("--publish", action="store_true", help="write the page into docs/design/ too")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results", help="where to keep them")
     asked = parser.parse_args(arguments)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # operators' services keep compiled modules between starts
@@ -68,13 +67,12 @@ def main(arguments: Sequence[str]) -> None:
     described, results = machine.describe(), Results()
 
     def keep(folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "growth.json").write_text(json.dumps(results.as_json(described), indent=1) + "\n")
+        results.save(folder / "growth.json", described)
         (folder / "growth.md").write_text(page(results, trees, described))
 
     uvloop.run(measure(asked.cases or list(CASES), Versions(trees), effort, results, lambda: keep(asked.output)))
     if asked.publish:
-        keep(REPOSITORY / "docs" / "design")
+        (REPOSITORY / "docs" / "design" / "growth.md").write_text(page(results, trees, described))
     print(page(results, trees, described))
 
 
