@@ -13,7 +13,7 @@ commit ──▶  held ──ack──▶ delivered                             
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from app.core.model import environment_key
@@ -97,6 +97,7 @@ class Lease:
         rewound: Number of the rewind that brought it back, from 1; 0: none. Such a batch stays whole until it is
             trained on. If a trainer gives it back, it waits to be handed out again.
         given_back: The last lease since the rewind that gave it back whole.
+        stored: The text that it was read from; empty for a lease that was not read. `replace` does not copy it.
     """
 
     batch_id: str
@@ -115,6 +116,7 @@ class Lease:
     debts: tuple[tuple[int, int], ...] = ()
     rewound: int = 0
     given_back: str = ""
+    stored: str = field(default="", init=False, compare=False, repr=False)
 
     @property
     def groups(self) -> int:

@@ -18,7 +18,7 @@ from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_en
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.pipeline import Argument, Command
-from app.store.runs.lease_codec import lease_text, parse_lease
+from app.store.runs.lease_codec import lease_text, parse_lease, stored_text
 from app.store.runs.view import balance_text, parse_policy, reading
 from lachesis.wire.errors import RunNotFound, RunRewound
 from lachesis.wire.states import DropReason
@@ -197,7 +197,7 @@ class BatchStore:
             keys,
             lease_states=keys.lease_states,
             batch_id=seen.batch_id,
-            seen=lease_text(seen),
+            seen=stored_text(seen),
             new=lease_text(new),
             notify=new.state == "returned",
             epoch=epoch,
@@ -228,7 +228,7 @@ class BatchStore:
             history_ms=max(history_ms, SHORTEST_MEMORY_MS),
             epoch=epoch,
             batches=[
-                scripts.EndedLease(lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE)
+                scripts.EndedLease(lease.batch_id, stored_text(lease), lease.step, lease.lease_id or NONE)
                 for lease in leases
             ],
         )
@@ -245,7 +245,7 @@ class BatchStore:
             keys,
             lane_keys=[keys.lane(lane) for lane, _ in queued],
             batch_id=lease.batch_id,
-            seen=lease_text(lease),
+            seen=stored_text(lease),
             lease_id=lease.lease_id or NONE,
             step=lease.step,
             history_ms=max(history_ms, SHORTEST_MEMORY_MS),
@@ -270,7 +270,7 @@ class BatchStore:
         command = scripts.discard_batch(
             RunKeys(run),
             batch_id=lease.batch_id,
-            seen=lease_text(lease),
+            seen=stored_text(lease),
             step=lease.step,
             reason=reason,
             history_ms=max(history_ms, SHORTEST_MEMORY_MS),
@@ -384,7 +384,7 @@ class BatchStore:
             policy_version=policy_version,
             request_id=request_id,
             batches=[
-                scripts.RewoundLease(new.batch_id, "" if seen is None else lease_text(seen), lease_text(new))
+                scripts.RewoundLease(new.batch_id, "" if seen is None else stored_text(seen), lease_text(new))
                 for seen, new in leases
             ],
         )

@@ -14,7 +14,7 @@ from app.store.redis.keys import ReplayKeys, RunKeys
 from app.store.redis.scripts import json_text
 from app.store.replay import scripts
 from app.store.replay.view import ReplayView
-from app.store.runs.lease_codec import lease_text, parse_lease
+from app.store.runs.lease_codec import lease_text, parse_lease, stored_text
 from lachesis.wire.replay import Sampling
 from lachesis.wire.states import ChunkSorting, SampleOutcome
 
@@ -178,7 +178,7 @@ class SampleStore:
             keys,
             lease_states=keys.replay_part("sample_states"),
             batch_id=seen.batch_id,
-            seen=lease_text(seen),
+            seen=stored_text(seen),
             new=lease_text(new),
             notify=False,
             epoch=None,
@@ -190,7 +190,7 @@ class SampleStore:
         command = scripts.end_sample(
             ReplayKeys(RunKeys(run)),
             sample_id=lease.batch_id,
-            seen=lease_text(lease),
+            seen=stored_text(lease),
             outcome=outcome,
             max_reuse=view.policy.max_reuse,
             lease_id=lease.lease_id,

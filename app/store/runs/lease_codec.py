@@ -9,7 +9,7 @@ from app.core.batches.leases import Lease, Portion
 from app.core.ranks.sharding import Balance, EndedBy, Sharding, ShardingSpec
 from lachesis.wire.states import LEASE_STATES
 
-_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
+_FIELDS = tuple(field.name for field in fields(Lease) if field.name not in ("batch_id", "stored"))
 _MOST_REMEMBERED_CHARACTERS = 8 * 1024 * 1024  # of the texts of leases
 _values = attrgetter(*_FIELDS)  # `asdict` would copy them, at ten times the cost
 
@@ -18,18 +18,18 @@ class _Remembered:
     """The leases that were read last. Of each batch or sample only the newest text: no older one is read again."""
 
     def __init__(self) -> None:
-        self._leases: dict[str, tuple[str, Lease]] = {}  # by id, the last one that was read at the end
+        self._leases: dict[str, Lease] = {}  # by id, the last one that was read at the end
         self._characters = 0
 
     def get(self, batch_id: str, text: str) -> Lease:
         known = self._leases.pop(batch_id, None)
-        self._characters -= 0 if known is None else len(known[0])
-        lease = known[1] if known is not None and known[0] == text else _parse(batch_id, text)
-        self._leases[batch_id] = text, lease
+        self._characters -= 0 if known is None else len(known.stored)
+        lease = known if known is not None and known.stored == text else _parse(batch_id, text)
+        self._leases[batch_id] = lease
         self._characters += len(text)
         while self._characters > _MOST_REMEMBERED_CHARACTERS:
-            oldest, _ = self._leases.pop(next(iter(self._leases)))
-            self._characters -= len(oldest)
+            oldest = self._leases.pop(next(iter(self._leases)))
+            self._characters -= len(oldest.stored)
         return lease
 
 
@@ -53,7 +53,9 @@ def _parse(batch_id: str, text: str) -> Lease:
     parsed: dict[str, Any] = {"sharding": _sharding(fields["sharding"])}
     parsed |= {"contents": contents, "replayed": replayed}
     parsed["debts"] = tuple((environment, change) for environment, change in fields["debts"])
-    return Lease(batch_id=batch_id, **fields | parsed)
+    lease = Lease(batch_id=batch_id, **fields | parsed)
+    object.__setattr__(lease, "stored", text)  # not an argument, so that `replace` does not copy it
+    return lease
 
 
 def _sharding(fields: dict[str, Any] | None) -> Sharding | None:
@@ -70,6 +72,14 @@ def lease_text(lease: Lease) -> str:
     values = dict(zip(_FIELDS, _values(lease), strict=True))
     values["sharding"] = lease.sharding and _sharding_values(lease.sharding)
     return json.dumps(values, separators=(",", ":"))
+
+
+def stored_text(lease: Lease) -> str:
+    """Return the text that Redis holds of a lease, for a script to compare: as it was read, or as it was written here.
+
+    Other builds encode equal leases differently.
+    """
+    return lease.stored or lease_text(lease)
 
 
 def _sharding_values(sharding: Sharding) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from app.store.redis.pipeline import Command
 from app.store.redis.scripts import json_text
 from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
-from app.store.runs.lease_codec import lease_text
+from app.store.runs.lease_codec import lease_text, stored_text
 from app.store.runs.tick import PendingHeartbeats, Tick
 from app.store.runs.view import (
     Activity,
@@ -224,7 +224,7 @@ class RunStore:
             view = await self.view(run)
             after = after_registration(view.leases, None if view.config == config else config.starting_step)
             leases = [
-                scripts.LeaseChange(lease.batch_id, lease_text(lease), lease_text(new))
+                scripts.LeaseChange(lease.batch_id, stored_text(lease), lease_text(new))
                 for lease, new in zip(view.leases, after, strict=True)
                 if new != lease
             ]
