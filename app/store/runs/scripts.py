@@ -56,7 +56,7 @@ def put_run(
 
 @script
 def register_trainer(
-    keys: RunKeys, *, epoch: int, step: int, config: str, starting_step: int, leases: Sequence[LeaseChange]
+    keys: RunKeys, *, epoch: int, step: int, config: str, starting_step: int | None, leases: Sequence[LeaseChange]
 ) -> None: ...
 
 

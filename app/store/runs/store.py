@@ -222,7 +222,8 @@ class RunStore:
         attempts = Attempts("register a trainer", run)
         while attempts.again():
             view = await self.view(run)
-            after = after_registration(view.leases, None if view.config == config else config.starting_step)
+            starting_step = None if view.config == config else config.starting_step
+            after = after_registration(view.leases, starting_step)
             leases = [
                 scripts.LeaseChange(lease.batch_id, stored_text(lease), lease_text(new))
                 for lease, new in zip(view.leases, after, strict=True)
@@ -233,7 +234,7 @@ class RunStore:
                 epoch=view.epoch,
                 step=view.step,
                 config=settings_text(config),
-                starting_step=config.starting_step,
+                starting_step=starting_step,
                 leases=leases,
             )
             changed = await self._run_and_announce(run, registration)

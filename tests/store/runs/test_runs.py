@@ -145,6 +145,18 @@ async def test_a_trainer_of_atropos_that_registers_takes_no_batch_from_one_that_
     await store.books()
 
 
+async def test_a_registration_with_the_configuration_of_another_build_continues_the_step(store: Store) -> None:
+    """Builds may encode the same configuration differently."""
+    await store.admit(encoded(), ids=["one"])
+    await store.take("one")
+    text = '{"batch_size":4,"max_token_len":512,"num_steps":100}'
+    await store.redis.hset(KEYS.run, "config", text)  # type: ignore[misc]
+    before = await store.view()
+    assert not await store.runs.register(RUN, CONFIG)
+    after = await store.view()
+    assert (after.config, after.step, after.epoch) == (CONFIG, 1, before.epoch)
+
+
 async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(store: Store) -> None:
     await store.admit(encoded(1), ids=["one"])
     lease = await store.take("one")

@@ -11,7 +11,7 @@ local LEASE_STATES = KEYS[2]  -- hash: batch id -> JSON of its lease
 local epoch = ARGV[1]  -- as it was read
 local step = ARGV[2]  -- as it was read
 local config = ARGV[3]  -- JSON
-local starting_step = ARGV[4]
+local starting_step = ARGV[4]  -- '' if the configuration stays, which another build may have encoded differently
 local leases = rows(ARGV, 5, {'batch_id', 'seen', 'new'})  -- JSON of each lease as it was read, and from now on
 -- include clock
 -- include next_number
@@ -26,7 +26,7 @@ end
 advance_clock(RUN)
 for _, lease in ipairs(leases) do redis.call('HSET', LEASE_STATES, lease.batch_id, lease.new) end
 redis.call('PUBLISH', RUN, 'registered')
-if now[1] == config then return 0 end
+if now[1] == config or starting_step == '' then return 0 end
 redis.call('HSET', RUN, 'config', config, 'step', starting_step, 'started', 0)
 next_epoch(RUN)
 redis.call('HDEL', RUN, 'conflict_since_ms', 'unfilled', 'undivided', 'debts', 'last_batch_ms', 'checkpoint',
