@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from app.core.access.identity import Identity
@@ -57,6 +57,7 @@ class TokenRecord:
         queue_limits: What it may have in the queue of each run; None for no limits.
         revoked_ms: When it was revoked; None if it was not.
         secrets: The newest secret first.
+        stored: The text that it was read from; empty for a record that was not read. `replace` does not copy it.
     """
 
     token_id: str
@@ -71,6 +72,7 @@ class TokenRecord:
     revoked_ms: int | None = None
     limits: RateLimitSettings | None = None
     queue_limits: QueueLimitSettings | None = None
+    stored: str = field(default="", init=False, compare=False, repr=False)
 
     def identity(self, digest: str) -> Identity:
         """Return the identity of the client that has shown the token of this digest."""

@@ -19,6 +19,7 @@ from lachesis.wire.errors import Conflict, UnreadableRecord
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 _TOKEN, _USED = "token:", "used:"
+_NOT_ENCODED = ("token_id", "stored")
 _LIMITS = ("limits", "queue_limits")  # the record of a token without them does not name them
 
 
@@ -87,11 +88,11 @@ class AccessStore:
         Raises:
             Conflict: There are too many tokens.
         """
-        return await self._put(new.token_id, "" if seen is None else _text(seen), _text(new))
+        return await self._put(new.token_id, "" if seen is None else _stored_text(seen), _text(new))
 
     async def forget(self, seen: TokenRecord) -> None:
         """Remove the record of a token that is over."""
-        await self._put(seen.token_id, _text(seen), "")
+        await self._put(seen.token_id, _stored_text(seen), "")
 
     async def _put(self, token_id: str, seen: str, new: str) -> bool:
         command = scripts.put_token(self._keys, token_id=token_id, seen=seen, new=new, most=MAX_TOKENS)
@@ -129,9 +130,14 @@ def _state(fields: Any, time: Any) -> AccessState:
 
 
 def _text(record: TokenRecord) -> str:
-    said = {name: value for name, value in asdict(record).items() if name != "token_id" and name not in _LIMITS}
+    said = {name: value for name, value in asdict(record).items() if name not in (*_NOT_ENCODED, *_LIMITS)}
     limits = {name: getattr(record, name) for name in _LIMITS}
     return json_text(said | {name: value.model_dump() for name, value in limits.items() if value is not None})
+
+
+def _stored_text(record: TokenRecord) -> str:
+    """Return the text that Redis holds of a record. Other builds encode equal records differently."""
+    return record.stored or _text(record)
 
 
 @lru_cache(maxsize=MAX_TOKENS)
@@ -146,7 +152,7 @@ def parse_token(token_id: str, text: bytes) -> TokenRecord:
         secrets = tuple(TokenSecret(**secret) for secret in said.pop("secrets"))
         limits = parse_limits(RateLimitSettings, said.pop("limits")) if "limits" in said else None
         queue_limits = parse_limits(QueueLimitSettings, said.pop("queue_limits")) if "queue_limits" in said else None
-        return TokenRecord(
+        record = TokenRecord(
             token_id=token_id,
             secrets=secrets,
             runs=tuple(said.pop("runs")),
@@ -154,5 +160,7 @@ def parse_token(token_id: str, text: bytes) -> TokenRecord:
             queue_limits=queue_limits,
             **said,
         )
+        object.__setattr__(record, "stored", text.decode())  # not an argument, so that `replace` does not copy it
+        return record
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableRecord(f"the record of token {token_id} cannot be read") from error
