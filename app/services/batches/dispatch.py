@@ -108,33 +108,47 @@ class Dispatch:
             if not request.of_atropos:
                 await self._turns.look(run)
             view = await self._runs.queue(run)
-            if view.config is not None and not view.started:
-                await self._runs.start(run)
-            if view.config is not None and self._atropos_delivery.seems_dead(view):
-                await self._processes.beat(self._atropos_delivery.worker)
+            if view.config is not None:
+                await self._note_request(run, view)
             sent = tuple(lease for lease in view.leases if lease.state == "sent") if request.of_atropos else ()
             attempts, dropping = Attempts("hand out a batch", run), DroppingAttempts(self._runs, run)
             while view.config is not None and attempts.again():  # a reset may happen in between
-                request.check(view)
-                if view.policy.archived:
-                    raise RunArchived(f"run {run} is archived: it hands out no batches")
-                outcome = await self._next(run, view, request)
-                if isinstance(outcome, OutgoingBatch):
-                    if view.undivided is not None and request.shard_request is not None:
-                        await self._runs.note_undivided(run, None)
-                    return BatchResult(outcome, None, sent)
-                if isinstance(outcome, NotReady):
-                    if not is_about_old_groups(outcome) or await dropping.was_last():
-                        await self._note_waiting(run, view)
-                        return BatchResult(None, outcome, sent)
-                else:
+                found = await self._hand_out(run, view, request)
+                if isinstance(found, OutgoingBatch):
+                    return BatchResult(found, None, sent)
+                if found is None:
                     self._turns.note_others(run)  # most likely another process has taken this batch
                     if not compete and not self._turns.is_held(run):
                         return None
+                elif not is_about_old_groups(found) or await dropping.was_last():
+                    await self._note_waiting(run, view)
+                    return BatchResult(None, found, sent)
                 view = await self._runs.queue(run)
         if not request.of_atropos:
             raise RunNotFound(f"there is no run {run}")
         return BatchResult(None, refusal_of(view))
+
+    async def _note_request(self, run: str, view: QueueView) -> None:
+        """Note that a trainer asks: the run has started, and this process lives."""
+        if not view.started:
+            await self._runs.start(run)
+        if self._atropos_delivery.seems_dead(view):
+            await self._processes.beat(self._atropos_delivery.worker)
+
+    async def _hand_out(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | None:
+        """Hand out what the run has for this request. None means that the run has changed.
+
+        Raises:
+            RunArchived: The run is archived.
+            RunRewound: The run was rewound after the trainer began.
+        """
+        request.check(view)
+        if view.policy.archived:
+            raise RunArchived(f"run {run} is archived: it hands out no batches")
+        found = await self._next(run, view, request)
+        if isinstance(found, OutgoingBatch) and view.undivided is not None and request.shard_request is not None:
+            await self._runs.note_undivided(run, None)
+        return found
 
     async def _note_waiting(self, run: str, view: QueueView) -> None:
         """Keep the run awake while a trainer waits: its history then says what the trainer waits for."""
