@@ -1,6 +1,7 @@
 """Admit groups: place them by the last known state of the run, and commit only if that has not changed."""
 
 from collections.abc import Callable, Collection, Sequence
+from enum import Enum, auto
 from typing import NamedTuple
 
 from app.core.access.queue_limits import LimitedAccount
@@ -33,8 +34,53 @@ from lachesis.wire.errors import (
 from lachesis.wire.runs import LongSequences
 
 _UNKNOWN_RUN = AdmissionContext(0, 0, {})
+_MAY_BE_OUTDATED = (EnvironmentNotFound, IntakePaused, InvalidField, PermissionDenied, RunArchived, RunNotFound)
 
 Place = Callable[[EncodedGroup, AdmissionContext], Placement]
+
+
+class MissingRun(Enum):
+    """What happens to groups for a run that does not exist."""
+
+    MAKE = auto()  # the run is made, and takes them
+    REFUSE = auto()
+    PLACE = auto()  # `place` is called, and refuses them
+
+
+class GroupSubmission(NamedTuple):
+    """Groups to admit, all or none.
+
+    Attributes:
+        groups: The groups. Ids given by senders are unique among them.
+        place: Decides where each group goes. Called again if the run has changed.
+        if_missing: What to do if the run does not exist.
+        limited: Whether the run's limits and pauses apply.
+        only: The only environment that the sender may act for, by name; None for any.
+        account: The account of the sender, if its groups in the queue are limited.
+    """
+
+    groups: Sequence[EncodedGroup]
+    place: Place
+    if_missing: MissingRun
+    limited: bool
+    only: str | None = None
+    account: LimitedAccount | None = None
+
+    def placements(self, run: str, context: AdmissionContext) -> list[Placement]:
+        """Return where each group goes, by a context of the run. An error of ``place`` refuses all of them.
+
+        Raises:
+            RunArchived, IntakePaused: The run takes no groups.
+            PermissionDenied: A group is not of environment ``only``.
+        """
+        if context.policy.archived:
+            raise RunArchived(f"run {run} is archived: it takes no groups")
+        if self.limited and context.policy.intake_paused:
+            raise IntakePaused(f"an operator has paused the intake of run {run}")
+        placements = [self.place(group, context) for group in self.groups]
+        if self.only is not None:
+            _check_environments(self.groups, context, self.only)
+        return placements
 
 
 class AdmittedGroups(NamedTuple):
@@ -70,50 +116,27 @@ class Admission:
         self._announced: set[str] = set()
         self._contexts: dict[str, AdmissionContext] = {}
 
-    async def admit(
-        self,
-        run: str,
-        groups: Sequence[EncodedGroup],
-        place: Place,
-        *,
-        makes_run: bool | None,
-        limited: bool,
-        only: str | None = None,
-        account: LimitedAccount | None = None,
-    ) -> AdmittedGroups:
+    async def admit(self, run: str, submission: GroupSubmission) -> AdmittedGroups:
         """Store groups, all or none. Once this returns they survive any crash.
-
-        Args:
-            run: The run's name.
-            groups: The groups to store. Ids given by senders are unique among them.
-            place: Decides where each group goes. Called again if the run has changed.
-            makes_run: Whether to make a run that does not exist, or to refuse its groups. None: ``place`` refuses them.
-            limited: Whether the run's limits and pauses apply.
-            only: The only environment that the sender may act for, by name; None for any.
-            account: The account of the sender, if its groups in the queue are limited.
 
         Raises:
             RunNotFound, TooManyRuns, RunArchived, IntakePaused, QueueFull, GroupExists, PermissionDenied, StoreFull:
                 Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
-        if makes_run is not None and run not in self._announced:
-            await self._runs.announce(run, new=makes_run)
+        groups = submission.groups
+        if submission.if_missing is not MissingRun.PLACE and run not in self._announced:
+            await self._runs.announce(run, new=submission.if_missing is MissingRun.MAKE)
             self._announced.add(run)
-        context, fresh, has_evicted = self._contexts.get(run, _UNKNOWN_RUN), False, False
+        context, is_fresh, has_evicted = self._contexts.get(run, _UNKNOWN_RUN), False, False
         attempts = Attempts("store groups", run)
         while attempts.again():
             try:
-                if context.policy.archived:
-                    raise RunArchived(f"run {run} is archived: it takes no groups")
-                if limited and context.policy.intake_paused:
-                    raise IntakePaused(f"an operator has paused the intake of run {run}")
-                placements = [place(group, context) for group in groups]
-                if only is not None:
-                    _check_environments(groups, context, only)
+                placements = submission.placements(run, context)
                 lanes = _lanes(groups, placements)
-                room = await self._capacity.room(run, context, lanes) if limited else NO_LIMIT
-                outcomes = await self._commits.commit(run, PlacedGroups(context, groups, placements, room, account))
+                room = await self._capacity.room(run, context, lanes) if submission.limited else NO_LIMIT
+                placed = PlacedGroups(context, groups, placements, room, submission.account)
+                outcomes = await self._commits.commit(run, placed)
             except QueueFull:
                 if room == NO_LIMIT or not await self._capacity.check_again(run):
                     raise
@@ -123,17 +146,18 @@ class Admission:
                     raise
                 has_evicted = True  # only once: if the store is full again, the sender must wait
                 continue
-            except (EnvironmentNotFound, IntakePaused, InvalidField, PermissionDenied, RunArchived, RunNotFound):
-                if fresh:
+            except _MAY_BE_OUTDATED:
+                if is_fresh:
                     raise
-                outcomes = None  # the run may have changed since it was read
-            if outcomes is not None:
-                self._capacity.admitted(run, lanes)
-                self._history.submitted(run, context, groups, placements, outcomes)
-                dropped_too_long = any(place.dropped == "too_long" for place in placements)
-                await self._warnings.admitted(run, context.epoch, lanes, too_long=dropped_too_long)
-                return AdmittedGroups(context, placements, outcomes)
-            context, fresh = await self._context(run), True
+            else:
+                if outcomes is not None:
+                    break
+            context, is_fresh = await self._context(run), True  # the run may have changed since it was read
+        self._capacity.admitted(run, lanes)
+        self._history.submitted(run, context, groups, placements, outcomes)
+        dropped_too_long = any(place.dropped == "too_long" for place in placements)
+        await self._warnings.admitted(run, context.epoch, lanes, too_long=dropped_too_long)
+        return AdmittedGroups(context, placements, outcomes)
 
     async def _context(self, run: str) -> AdmissionContext:
         context = self._contexts[run] = await self._runs.admission_context(run)

@@ -8,7 +8,7 @@ from app.core.environments.record import EnvironmentRecord
 from app.core.groups.set_buffer import completed_set
 from app.core.model import LaneId, PlannedGroup, sequences_in
 from app.core.runs.view import QueueView
-from app.services.groups.admission import Admission, checked
+from app.services.groups.admission import Admission, GroupSubmission, MissingRun, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Placement
@@ -72,9 +72,9 @@ class AtroposIngest:
         """
         if not groups:
             return []
-        admitted = await self._admission.admit(
-            run, groups, _place, makes_run=makes_run, limited=False, only=only, account=account
-        )
+        if_missing = MissingRun.MAKE if makes_run else MissingRun.REFUSE
+        submission = GroupSubmission(groups, _place, if_missing, limited=False, only=only, account=account)
+        admitted = await self._admission.admit(run, submission)
         environments = admitted.context.environments
         waiting: dict[int, int] = {}
         receipts = []

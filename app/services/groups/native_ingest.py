@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from app.core.access.queue_limits import LimitedAccount
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import drop_reason
-from app.services.groups.admission import Admission, checked
+from app.services.groups.admission import Admission, GroupSubmission, MissingRun, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
@@ -62,13 +62,11 @@ class NativeIngest:
                 _check_environment(group, context.environments.get(group.environment), meant)
             return _place(group, context, known=repeated)
 
+        submission = GroupSubmission(groups, place, MissingRun.PLACE, limited=True, only=only, account=account)
         attempts = Attempts("store groups", run)
         while attempts.again():
             try:
-                admitted = await self._admission.admit(
-                    run, groups, place, makes_run=None, limited=True, only=only, account=account
-                )
-                return admitted.outcomes
+                return (await self._admission.admit(run, submission)).outcomes
             except (EnvironmentNotFound, InvalidField):
                 # A known group gets its first outcome again, even if it would be refused now.
                 found = await self._groups.recognised(run, ids)
