@@ -7,7 +7,7 @@ A position names what was listed last, so a listing continues after any group, e
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from math import isqrt
@@ -330,3 +330,30 @@ def lanes_to_read_on(
     floor = newest[-1] if len(newest) == most else 0
     lowest = {lane: groups[-1].arrival for lane, groups in found.items() if len(groups) == share}
     return {lane: (arrival, floor) for lane, arrival in lowest.items() if arrival > floor}
+
+
+# The batches of a run
+
+
+def next_batch(batches: Collection[tuple[int, str]], at: Position) -> BatchPosition | None:
+    """Return where to read on: in the batch of the position if it has more, else at the start of the next batch.
+
+    Args:
+        batches: Step and id of each batch, in any order. Batches may have come or gone since the last page.
+        at: The position of the listing.
+
+    Returns:
+        The position; None if there are no more batches.
+    """
+    ahead = batches
+    if isinstance(at, BatchPosition):
+        if (at.step, at.batch_id) in batches and at.place < BATCH_END:
+            return at
+        ahead = [one for one in batches if _latest_first(one) > _latest_first((at.step, at.batch_id))]
+    following = min(ahead, key=_latest_first, default=None)
+    return None if following is None else BatchPosition(at.section, *following, 0)
+
+
+def _latest_first(batch: tuple[int, str]) -> tuple[int, str]:
+    step, batch_id = batch
+    return -step, batch_id

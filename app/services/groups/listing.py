@@ -14,7 +14,6 @@ from app.core.groups.listing import (
     LEASED,
     LEFT,
     MOST_LANES,
-    BatchPosition,
     GroupQuery,
     GroupRow,
     LanesPosition,
@@ -25,6 +24,7 @@ from app.core.groups.listing import (
     first_share,
     lanes_to_read_on,
     merged_lanes,
+    next_batch,
     section_after,
 )
 from app.core.groups.staleness import staleness
@@ -182,32 +182,29 @@ class GroupListing:
         self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int
     ) -> _ListingStep:
         section = position.section
-        if section == LEASED:
-            batches = [(lease.step, lease.batch_id) for lease in view.leases]
-        else:
-            batches = [(step, batch_id) for batch_id, step in (await self._batches.kept(run)).batches]
-        at = position if isinstance(position, BatchPosition) else None
-        ahead = sorted((-step, batch_id) for step, batch_id in batches)
-        if at is not None:
-            ahead = [one for one in ahead if (*one, BATCH_END) > (-at.step, at.batch_id, at.place)]
-        if not ahead:
+        at = next_batch(await self._batches_in(run, view, section), position)
+        if at is None:
             return _ListingStep([], section_after(section, wanted.sections))
-        step, batch_id = -ahead[0][0], ahead[0][1]
-        groups = await self._groups_of(run, section, batch_id)
-        first = at.place if at is not None and (at.step, at.batch_id) == (step, batch_id) else 0
-        part = groups[first : first + most]
+        groups = await self._groups_of(run, section, at.batch_id)
+        part = groups[at.place : at.place + most]
         entries = await self._groups.entries(run, [group.group_id for group in part])
-        end = await self._batches.end_of(run, batch_id) if section == KEPT else None
+        end = await self._batches.end_of(run, at.batch_id) if section == KEPT else None
         ended_ms = None if end is None else end.clock_ms
         looked_at: list[tuple[GroupRow | None, Position]] = []
-        for n, (group, entry) in enumerate(zip(part, entries, strict=True), start=first + 1):
+        for n, (group, entry) in enumerate(zip(part, entries, strict=True), start=at.place + 1):
             listed = None
             if entry is not None and group.replayed is None:  # a replayed group was delivered before, and left then
                 listed = held_group(group.group_id, entry, section, view)
-                listed = replace(listed, batch_id=batch_id, step=step, ended_ms=ended_ms)
-            looked_at.append((listed, BatchPosition(section, step, batch_id, n)))
-        place = first + len(part) if first + len(part) < len(groups) else BATCH_END
-        return _ListingStep(looked_at, BatchPosition(section, step, batch_id, place))
+                listed = replace(listed, batch_id=at.batch_id, step=at.step, ended_ms=ended_ms)
+            looked_at.append((listed, at._replace(place=n)))
+        place = at.place + len(part)
+        return _ListingStep(looked_at, at._replace(place=place if place < len(groups) else BATCH_END))
+
+    async def _batches_in(self, run: str, view: QueueView, section: str) -> list[tuple[int, str]]:
+        """Return step and id of each batch in a section."""
+        if section == LEASED:
+            return [(lease.step, lease.batch_id) for lease in view.leases]
+        return [(step, batch_id) for batch_id, step in (await self._batches.kept(run)).batches]
 
     async def _groups_of(self, run: str, section: str, batch_id: str) -> list[LeasedGroup]:
         if section == LEASED:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.deletion import QUEUED
 from app.core.groups.listing import (
+    BATCH_END,
+    LEASED,
     LEFT,
     SECTIONS,
     BatchPosition,
@@ -23,6 +25,7 @@ from app.core.groups.listing import (
     first_share,
     lanes_to_read_on,
     merged_lanes,
+    next_batch,
     parse_list_position,
     section_after,
 )
@@ -84,6 +87,33 @@ def test_a_lane_that_comes_or_goes_moves_no_other_lane_to_another_page() -> None
         [(0, 3), (1, 1)],
     )
     assert merged_lanes([], within, 2) is None
+
+
+@examples(300)
+@given(
+    st.dictionaries(st.tuples(st.integers(-1, 3), st.sampled_from("abc")), st.integers(0, 4), max_size=6),
+    st.integers(1, 3),
+)
+def test_pages_of_batches_have_each_group_once_the_latest_batch_first(
+    sizes: dict[tuple[int, str], int], most: int
+) -> None:
+    position: Start | BatchPosition = Start(LEASED)
+    listed: list[tuple[int, str, int]] = []
+    while (at := next_batch(sizes, position)) is not None:
+        size = sizes[at.step, at.batch_id]
+        end = min(at.place + most, size)
+        listed += [(at.step, at.batch_id, place) for place in range(at.place, end)]
+        position = at._replace(place=end if end < size else BATCH_END)
+    latest_first = sorted(sizes, key=lambda batch: (-batch[0], batch[1]))
+    assert listed == [(*batch, place) for batch in latest_first for place in range(sizes[batch])]
+
+
+def test_a_listing_continues_though_batches_came_or_left() -> None:
+    within = BatchPosition(LEASED, 2, "b", 1)
+    assert next_batch([(1, "a"), (2, "b"), (3, "c")], within) == within
+    assert next_batch([(1, "a"), (2, "a"), (2, "c"), (3, "c")], within) == BatchPosition(LEASED, 2, "c", 0)
+    assert next_batch([(1, "a"), (2, "b")], within._replace(place=BATCH_END)) == BatchPosition(LEASED, 1, "a", 0)
+    assert next_batch([(2, "a"), (3, "c")], within) is None
 
 
 @pytest.mark.parametrize(
