@@ -96,29 +96,7 @@ def import_groups(
     settings = settings_of(url, run)
 
     async def carry(sender: Sender) -> int:
-        calls = RunCalls(settings.run)
-        if not folder.is_dir():
-            fail(f"there is no folder {folder}", WRONG_USE)
-        archive = _opened(folder)
-        if archive is None or not archive.manifest.complete:
-            fail(f"{folder} holds no complete export: repeat `lachesis export` to complete it", WRONG_USE)
-        chosen = _usable(archive.manifest.asked.format)
-        ids = await _environments(sender, calls, archive.listing)
-        outcomes = Counter[str]()
-        with _bar() as bar:
-            task = bar.add_task("import", total=sum(part.groups for part in archive.manifest.parts))
-            for part in reversed(archive.manifest.parts):  # the oldest groups first: a listing begins with the newest
-                try:
-                    blobs = [_placed(one, ids, versions) for one in chosen.decode(archive.read(part))][::-1]
-                except (DamagedBlob, ValueError) as error:
-                    fail(f"{folder / part.name}: {error}", UNHEALTHY)
-                for request in divided(blobs, _REQUEST_GROUPS, REQUEST_BYTES, len):
-                    try:
-                        receipts = await sender.send(calls.submit(request), _PATIENCE_S)
-                    except InvalidField as error:  # of a group, not of the command line
-                        fail(str(error), UNHEALTHY)
-                    outcomes.update(receipt.status for receipt in receipts.groups)
-                    bar.advance(task, len(request))
+        outcomes = await _imported(sender, RunCalls(settings.run), folder, versions)
         if json:
             typer.echo(output.as_json(dict(outcomes)))
         else:
@@ -149,6 +127,34 @@ async def _exported(sender: Sender, folder: Path, asked: Asked, chosen: Format) 
     return archive
 
 
+async def _imported(sender: Sender, calls: RunCalls, folder: Path, versions: bool) -> Counter[str]:
+    """Submit the groups of an export, the oldest first, and count them by outcome."""
+    archive = _complete(folder)
+    chosen, parts = _usable(archive.manifest.asked.format), archive.manifest.parts
+    ids = await _environments(sender, calls, archive.listing)
+    outcomes = Counter[str]()
+    with _bar() as bar:
+        task = bar.add_task("import", total=sum(part.groups for part in parts))
+        for part in reversed(parts):  # a listing begins with the newest groups
+            try:
+                blobs = [_placed(one, ids, versions) for one in chosen.decode(archive.read(part))][::-1]
+            except (DamagedBlob, ValueError) as error:
+                fail(f"{folder / part.name}: {error}", UNHEALTHY)
+            for request in divided(blobs, _REQUEST_GROUPS, REQUEST_BYTES, len):
+                outcomes.update(await _submitted(sender, calls, request))
+                bar.advance(task, len(request))
+    return outcomes
+
+
+async def _submitted(sender: Sender, calls: RunCalls, blobs: Sequence[Buffer]) -> list[str]:
+    """Submit groups in one request, and return their outcomes."""
+    try:
+        receipts = await sender.send(calls.submit(blobs), _PATIENCE_S)
+    except InvalidField as error:  # of a group, not of the command line
+        fail(str(error), UNHEALTHY)
+    return [receipt.status for receipt in receipts.groups]
+
+
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let no other export write into the directory."""
@@ -166,6 +172,15 @@ def _opened(folder: Path) -> Archive | None:
         return Archive.open(folder)
     except NoArchive as error:
         fail(str(error), UNHEALTHY)
+
+
+def _complete(folder: Path) -> Archive:
+    if not folder.is_dir():
+        fail(f"there is no folder {folder}", WRONG_USE)
+    archive = _opened(folder)
+    if archive is None or not archive.manifest.complete:
+        fail(f"{folder} holds no complete export: repeat `lachesis export` to complete it", WRONG_USE)
+    return archive
 
 
 def _usable(name: str) -> Format:
