@@ -1,7 +1,14 @@
 """Run and end background tasks."""
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
+
+from app.logs import LogBackoff
+from lachesis.wire.errors import StoreRefused, StoreUnavailable, UnreadableRecord
+
+log = logging.getLogger("lachesis.background")
 
 
 async def end(task: asyncio.Task[Any] | None) -> None:
@@ -25,3 +32,44 @@ class Broadcast:
     async def wait(self) -> None:
         """Wait for the next `notify`."""
         await self._news.wait()
+
+
+class Periodic:
+    """Does something again and again in a task of its own. A failure is logged, and does not end it.
+
+    Args:
+        what: What it does, for the log: ``reading rate limits``.
+        pause_s: Pause before each time, seconds.
+        work: Does it once.
+    """
+
+    def __init__(self, what: str, pause_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        self._what = what
+        self._pause_s = pause_s
+        self._work = work
+        self._lines = LogBackoff()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, and go on until `stop`."""
+        self._task = asyncio.create_task(self._run(), name=self._what)
+
+    async def stop(self) -> None:
+        """End, also in the middle of the work."""
+        await end(self._task)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s)
+            try:
+                await self._work()
+            except Exception as error:  # noqa: BLE001 - nobody waits for this task, so nobody would see its end
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        is_damage = isinstance(error, StoreRefused | UnreadableRecord)
+        if isinstance(error, StoreUnavailable) and not is_damage:  # the next time does what is missing
+            log.debug("%s: %s", self._what, error)
+        elif self._lines.is_due(self._what):
+            trace = None if is_damage else error
+            log.error("%s failed, and will be tried again: %s", self._what, error, exc_info=trace)

@@ -5,7 +5,6 @@ one. To add a kind, write an `IdentitySource` and add it in `app.services.access
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -13,14 +12,12 @@ from typing import Protocol
 from app.core.access.identity import OPEN, Identity
 from app.services.access.credentials import GivenCredentials
 from app.services.access.token_source import TokenSource
-from app.services.background import end
+from app.services.background import Periodic
 from lachesis.wire.access import AccessMode
-from lachesis.wire.errors import LachesisError, Unauthorized
+from lachesis.wire.errors import Unauthorized
 
 NO_CREDENTIALS = "the request has no credentials"
 _WATCH_S = 1.0
-
-log = logging.getLogger("lachesis.access")
 
 
 class IdentitySource(Protocol):
@@ -64,7 +61,7 @@ class Authenticator:
         self._sources: tuple[IdentitySource, ...] = (*others, tokens)
         self._configured = bool(others)
         self._waiting: dict[object, tuple[Identity, Callable[[], None]]] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._watching = Periodic("checking the credentials of waiting requests", _WATCH_S, self._end_invalid)
         self.insecure = insecure
 
     @property
@@ -89,11 +86,11 @@ class Authenticator:
             await source.start()
         if self._configured:
             await self._tokens.mark_closed()
-        self._watching = asyncio.create_task(self._watch())
+        self._watching.start()
 
     async def stop(self) -> None:
         """Stop the sources."""
-        await end(self._watching)
+        await self._watching.stop()
         for source in self._sources:
             await source.stop()
 
@@ -135,18 +132,12 @@ class Authenticator:
         finally:
             self._waiting.pop(key, None)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            # Concurrently, because a source reads all unknown tokens in one round trip.
-            await asyncio.gather(*map(self._end_if_invalid, {identity for identity, _ in self._waiting.values()}))
+    async def _end_invalid(self) -> None:
+        # Concurrently, because a source reads all unknown tokens in one round trip.
+        await asyncio.gather(*map(self._end_if_invalid, {identity for identity, _ in self._waiting.values()}))
 
     async def _end_if_invalid(self, identity: Identity) -> None:
-        try:
-            if await self.is_valid(identity):
-                return
-        except LachesisError as error:  # Redis does not answer
-            log.debug("credentials of waiting requests were not checked: %s", error)
+        if await self.is_valid(identity):
             return
         for key, (waiting, ended) in list(self._waiting.items()):
             if waiting == identity:

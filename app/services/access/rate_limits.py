@@ -1,21 +1,17 @@
 """Limit what each account and each run sends (`app.core.access.rate_limits`)."""
 
-import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.access.identity import Identity
 from app.core.access.rate_limits import Use, costs, limits_of
-from app.services.background import end
+from app.services.background import Periodic
 from app.store.access.rate_limits import LimitStore, of_run
-from lachesis.wire.errors import LachesisError, RateLimited
+from lachesis.wire.errors import RateLimited
 from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
 
 _US = 1_000_000
 _PAUSE_S = 1.0
-
-log = logging.getLogger("lachesis.access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +89,10 @@ class RequestLimiter:
 
     def __init__(self, store: LimitStore) -> None:
         self._store = store
-        self._generation: int | None = None
+        self._generation: bytes | None = None
         self._runs: Mapping[str, RunLimitSettings] = {}
         self._rates: Mapping[str, RateLimitSettings] = {}  # of the runs that have any
-        self._repeating: asyncio.Task[None] | None = None
+        self._reading = Periodic("reading rate limits", _PAUSE_S, self.refresh)
 
     async def start(self) -> None:
         """Read the limits of runs, and keep reading until `stop`.
@@ -105,19 +101,11 @@ class RequestLimiter:
             StoreUnavailable: Redis did not answer.
         """
         await self.refresh()
-        self._repeating = asyncio.create_task(self._repeat())
+        self._reading.start()
 
     async def stop(self) -> None:
         """Stop reading."""
-        await end(self._repeating)
-
-    async def _repeat(self) -> None:
-        while True:
-            await asyncio.sleep(_PAUSE_S)
-            try:
-                await self.refresh()
-            except LachesisError as error:  # the next look reads what has changed
-                log.debug("rate limits were not read: %s", error)
+        await self._reading.stop()
 
     async def refresh(self) -> None:
         """Read the limits of runs if they have changed. Each process does so every second."""

@@ -3,7 +3,6 @@ has changed."""
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 from app.core.access.identity import Identity
 from app.core.access.tokens import TokenRecord, TokenState, check_token, token_id_of, valid_until_ms
 from app.services.access.credentials import GivenCredentials
+from app.services.background import Periodic, end
 from app.store.access.store import AccessState, AccessStore, parse_token
 from lachesis.wire.errors import LachesisError, Unauthorized, UnreadableRecord
 
@@ -31,8 +31,6 @@ _REFUSALS = {
 
 _NOBODY: tuple[None, float] = (None, -math.inf)
 
-log = logging.getLogger("lachesis.access")
-
 
 class TokenSource:
     """Identifies clients by their tokens.
@@ -47,7 +45,7 @@ class TokenSource:
         self._state = AccessState(0, closed=False, now_ms=0)
         self._looked_s = -math.inf  # when the last answered look was sent
         self._looking: asyncio.Task[None] | None = None
-        self._repeating: asyncio.Task[None] | None = None
+        self._reading = Periodic("reading tokens", _PAUSE_S, self._begin)
         self._silent = False  # Redis did not answer the last look in time
         self._known: dict[str, TokenRecord] = {}  # by id
         self._valid: dict[str, tuple[Identity, float]] = {}  # by digest, with the time at which it ends, ms
@@ -73,15 +71,13 @@ class TokenSource:
             StoreUnavailable: Redis did not answer.
         """
         await self._begin()
-        self._repeating = asyncio.create_task(self._repeat())
+        self._reading.start()
 
     async def stop(self) -> None:
         """Stop reading. Times of last use that are not written yet are written if Redis answers."""
-        for task in (self._repeating, self._looking, self._finding):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, LachesisError):
-                    await task
+        await self._reading.stop()
+        await end(self._looking)
+        await end(self._finding)
         with contextlib.suppress(LachesisError, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await self._write_uses()
@@ -165,11 +161,6 @@ class TokenSource:
             self._looking.add_done_callback(_retrieve)
         return self._looking
 
-    async def _repeat(self) -> None:
-        while True:
-            await asyncio.sleep(_PAUSE_S)
-            await asyncio.wait({self._begin()})
-
     async def _look(self) -> None:
         sent_s = asyncio.get_running_loop().time()
         self._learn(await self._store.state(), sent_s)
@@ -227,5 +218,6 @@ class TokenSource:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.debug("tokens were not read: %s", error)
+    """Note that the error of a task was seen: those who wait for it get it, and at times nobody waits."""
+    if not task.cancelled():
+        task.exception()

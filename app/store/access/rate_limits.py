@@ -18,6 +18,7 @@ from app.store.redis.server_time import parse_time_us
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings, RunLimitSettings
 
 _RUN = "run:"
+_NO_GENERATION = b"0"  # no run ever had limits
 _Limits = TypeVar("_Limits", RateLimitSettings, RunLimitSettings, QueueLimitSettings)
 
 log = logging.getLogger("lachesis.access")
@@ -30,22 +31,22 @@ class LimitStore:
         self._connection = connection
         self._keys = ServiceKeys()
 
-    async def of_runs(self, seen: int | None) -> tuple[int, Mapping[str, RunLimitSettings]] | None:
+    async def of_runs(self, seen: bytes | None) -> tuple[bytes, Mapping[str, RunLimitSettings]] | None:
         """Read the limits of all runs that have any.
 
         Args:
             seen: The generation that is known; None for none.
 
         Returns:
-            The generation and the limits by run; None if nothing has changed since ``seen``.
+            The generation as it is stored, and the limits by run; None if nothing has changed since ``seen``.
         """
-        generation = int(await self._connection.call("HGET", self._keys.limits, "generation") or 0)
+        generation = await self._connection.call("HGET", self._keys.limits, "generation") or _NO_GENERATION
         if generation == seen:
             return None
         found = await self._connection.call("HGETALL", self._keys.limits)
-        generation, limits = int(found.pop(b"generation", 0)), {}
+        generation, limits = found.pop(b"generation", _NO_GENERATION), {}
         for name, text in found.items():
-            run = name.decode()[len(_RUN) :]
+            run = name.decode(errors="replace")[len(_RUN) :]
             try:
                 limits[run] = parse_limits(RunLimitSettings, json.loads(text))
             except (ValueError, TypeError):

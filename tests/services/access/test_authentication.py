@@ -19,6 +19,7 @@ from app.store.access.audit import AuditStore
 from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
+from app.store.redis.keys import ServiceKeys
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import Conflict, StoreMisconfigured, StoreUnavailable, Unauthorized
 from tests.waiting import wait_until
@@ -224,4 +225,38 @@ async def test_waiting_requests_of_many_revoked_tokens_end_after_few_readings(
                 await event.wait()
     assert await reads() - before < 50
     await authenticator.stop()
+    await connection.aclose()
+
+
+async def test_an_error_of_one_waiting_request_keeps_no_other_from_its_end(redis_url: str, redis_client: Redis) -> None:
+    connection = RedisClient(redis_url, 5.0)
+    services = AccessServices.create(*stores(connection), ServiceSettings(), IssuerClient(ServiceSettings()))
+    texts = [(await services.tokens.create(NewToken("trainer", ("*",)), None))[1] for _ in range(2)]
+    authenticator = services.authenticator
+    await authenticator.start()
+    broken, other = [await authenticator.identify(GivenCredentials(text.encode())) for text in texts]
+    failed, ended = asyncio.Event(), asyncio.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise RuntimeError("the request is broken")
+
+    with authenticator.watching(broken, fail), authenticator.watching(other, ended.set):
+        for text, event in zip(texts, (failed, ended), strict=True):
+            await services.tokens.revoke(text.split("_")[2])
+            async with asyncio.timeout(60):
+                await event.wait()
+    await authenticator.stop()
+    await connection.aclose()
+
+
+async def test_damaged_data_of_access_is_in_the_log(
+    redis_url: str, redis_client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = RedisClient(redis_url, 5.0)
+    source = TokenSource(AccessStore(connection))
+    await source.start()
+    await redis_client.hset(ServiceKeys().access, "generation", "x")  # type: ignore[misc]
+    await wait_until(lambda: "reading tokens failed" in caplog.text)
+    await source.stop()
     await connection.aclose()

@@ -120,19 +120,19 @@ async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
     async def put(policy: Policy) -> None:
         assert await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
 
-    async def change(seen: int) -> tuple[int, dict[str, RunLimitSettings]]:
+    async def change(seen: bytes) -> tuple[bytes, dict[str, RunLimitSettings]]:
         found = await limits.of_runs(seen)
         assert found is not None
-        assert found[0] > seen
+        assert int(found[0]) > int(seen)
         assert await limits.of_runs(found[0]) is None
         return found
 
-    assert await limits.of_runs(None) == (0, {})
+    assert await limits.of_runs(None) == (b"0", {})
     await put(Policy(max_age_s=5))
-    assert await limits.of_runs(0) is None, "nothing about rates has changed"
+    assert await limits.of_runs(b"0") is None, "nothing about rates has changed"
     await put(Policy(max_bytes_per_s=100))
     assert await store.redis.hget(LIMITS, f"run:{RUN}") == b'{"max_bytes_per_s":100.0}'  # type: ignore[misc]
-    generation, found = await change(0)
+    generation, found = await change(b"0")
     assert found == {RUN: RunLimitSettings(max_bytes_per_s=100)}
     await put(Policy(max_bytes_per_s=50, max_age_s=5))
     generation, found = await change(generation)
@@ -157,6 +157,6 @@ async def test_limits_that_cannot_be_read_stop_no_other_run(
     texts = {"run:a": "{", "run:b": '{"max_bytes_per_s": 3}', "run:c": '{"max_samples_per_s": 3}'}
     await redis_client.hset(LIMITS, mapping=texts | {"generation": 7})  # type: ignore[misc]
     with caplog.at_level(logging.ERROR, "lachesis.access"):
-        assert await LimitStore(connection).of_runs(3) == (7, {"b": RunLimitSettings(max_bytes_per_s=3)})
+        assert await LimitStore(connection).of_runs(b"3") == (b"7", {"b": RunLimitSettings(max_bytes_per_s=3)})
     assert "run a " in caplog.text
     assert "run c " in caplog.text
