@@ -423,7 +423,7 @@ PATHS = (
     *(f"/v1/runs/r/groups/{name}" for name in HOSTILE),
     *(f"/v1/runs/r/batches/explain?batch_size={number}" for number in NUMBERS),
     *(f"/v1/runs/r/batches/explain?relax_after_s={number}" for number in ("nan", "inf", "-1", "1e308")),
-    *(f"/v1/runs/r/environments/0/credits?member=m&running_groups={number}" for number in NUMBERS),
+    *(f"/v1/runs/r/environments/{number}/credits" for number in NUMBERS),
 )
 
 

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, Field
 
 from app.api.deps import (
     InRun,
@@ -14,13 +13,11 @@ from app.api.deps import (
     checked_run_name,
     get_services,
     parameters,
-    parameters_of,
     parse,
     small_body,
 )
 from app.api.http.access.audit import Handler, audited
 from app.api.http.access.control import IdentityDep, identity_of
-from app.api.http.browser_guard import refuse_browsers
 from app.api.http.caller import sender_of
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import model_reply
@@ -32,7 +29,6 @@ from app.core.environments.granting import GroupAllowance
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
-    MOST_RUNNING,
     Credits,
     EnvironmentChange,
     EnvironmentCreate,
@@ -84,23 +80,6 @@ async def documented_meant_name(
 ) -> str | None:
     """Declare the query of a heartbeat. A `DirectNativeRoute` never calls this."""
     return name
-
-
-class _CreditsQuery(BaseModel):
-    """The query of a request for credits."""
-
-    member: Annotated[
-        MemberId | None, Field(description="The member that asks. The request counts as its heartbeat.")
-    ] = None
-    running_groups: Annotated[
-        int | None,
-        Field(ge=0, le=MOST_RUNNING, description="Groups of the member that the service has not answered for yet."),
-    ] = None
-
-
-async def documented_credits_query(query: Annotated[_CreditsQuery, Query()]) -> _CreditsQuery:
-    """Declare the query of a request for credits. A `DirectNativeRoute` never calls this."""
-    return query
 
 
 @router.get("", summary="List environments", response_model=Environments, responses=read_responses(errors.RunNotFound))
@@ -270,8 +249,8 @@ async def heartbeat(request: Request) -> Response:
     "/{environment}/credits",
     summary="Get credits",
     response_model=Credits,
-    responses=write_responses(*_MISSING_MEMBER),
-    dependencies=[Depends(documented_environment), Depends(documented_credits_query)],
+    responses=read_responses(*_MISSING),
+    dependencies=[Depends(documented_environment)],
 )
 @requires(Permission.PRODUCE)
 async def get_credits(request: Request) -> Response:
@@ -281,19 +260,10 @@ async def get_credits(request: Request) -> Response:
     `start_groups`.
     """
     services = await get_services(request)
-    path, query = parameters_of(request, _OfEnvironment, _CreditsQuery)
+    path = parameters(_OfEnvironment, request.path_params, "path")
     only = identity_of(request.scope).environment
     await services.environments.registry.check_name(path.run, path.environment, only)
-    allowances = services.environments.allowances
-    if query.member is not None:
-        refuse_browsers(request)
-        credited = await allowances.heartbeat(path.run, path.environment, query.member, query.running_groups)
-        return model_reply(_credits(credited.allowance))
-    if query.running_groups is not None:
-        raise errors.InvalidField(
-            "also send member: running groups are those of one member", ("query", "running_groups")
-        )
-    return model_reply(_credits(await allowances.credits(path.run, path.environment)))
+    return model_reply(_credits(await services.environments.allowances.credits(path.run, path.environment)))
 
 
 def _credits(allowance: GroupAllowance, started: int = 0) -> Credits:

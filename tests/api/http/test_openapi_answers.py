@@ -44,7 +44,7 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     await client.get(f"{RUN}/events?after=0")
     await client.post(f"{RUN}/environments", json={"name": "gsm8k", "member": "m"})
     await client.get(f"{RUN}/environments/0/members")
-    await client.get(f"{RUN}/environments/0/credits?member=m&running_groups=1")
+    await client.get(f"{RUN}/environments/0/credits")
     await client.post(f"{RUN}/environments/0/heartbeat", json={"member": "m", "running_groups": 3})
     await client.patch(f"{RUN}/environments/0", json={"min_share": 0.5})
     await client.patch(RUN, json={"max_staleness": 64})
