@@ -133,7 +133,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 def _frequent_routes() -> APIRouter:
     """Return the routes of requests that come often. They do not reach FastAPI's router."""
     direct = APIRouter()
-    for module in (groups, batches, environments, runs, atropos, operators):
+    for module in (groups, batches, environments, atropos, operators):
         direct.include_router(module.direct)
     direct.include_router(atropos.direct, **_IN_A_RUN)
     return direct

@@ -43,7 +43,6 @@ from lachesis.wire.problems import format_validation_error, most_telling
 from lachesis.wire.runs import DEFAULT_RUN, RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
-Q = TypeVar("Q", bound=BaseModel)
 _SMALL_BYTES = 64 * 1024  # parsed at once: 20,000 objects take 30 ms
 _LARGE_BYTES = 1024 * 1024
 MOST_SHOWN = 80  # characters of an unknown name
@@ -106,29 +105,7 @@ def parameters(model: type[M], given: Mapping[str, Any], where: Literal["path", 
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise RequestValidationError(_located(error, where)) from None
-
-
-def parameters_of(request: Request, path: type[M], query: type[Q]) -> tuple[M, Q]:
-    """Read the path and the query of a request to a `DirectRoute`. Errors are the same as FastAPI's.
-
-    Raises:
-        RequestValidationError: Parameters are wrong. It has the errors of both.
-    """
-    try:
-        of_path = path.model_validate(request.path_params)
-    except ValidationError as error:
-        wrong = _located(error, "path")
-        try:
-            parameters(query, dict(request.query_params), "query")
-        except RequestValidationError as more:
-            wrong += more.errors()
-        raise RequestValidationError(wrong) from None
-    return of_path, parameters(query, dict(request.query_params), "query")
-
-
-def _located(error: ValidationError, where: str) -> list[dict[str, Any]]:
-    return [{**one, "loc": (where, *one["loc"])} for one in error.errors()]
+        raise RequestValidationError([{**one, "loc": (where, *one["loc"])} for one in error.errors()]) from None
 
 
 async def run_name(request: Request) -> str:

@@ -245,25 +245,23 @@ async def heartbeat(request: Request) -> Response:
     return model_reply(_credits(credited.allowance, credited.started))
 
 
-@direct.get(
+@router.get(
     "/{environment}/credits",
     summary="Get credits",
     response_model=Credits,
     responses=read_responses(*_MISSING),
-    dependencies=[Depends(documented_environment)],
 )
 @requires(Permission.PRODUCE)
-async def get_credits(request: Request) -> Response:
+async def get_credits(
+    run: NamedRun, environment: EnvironmentId, services: ServicesDep, identity: IdentityDep
+) -> Response:
     """Return how many groups all members together may start, so that they are still fresh when trained on.
 
     The rule is AReaL's, divided by share (docs/how-to/http-api.md). To start groups, send a heartbeat with
     `start_groups`.
     """
-    services = await get_services(request)
-    path = parameters(_OfEnvironment, request.path_params, "path")
-    only = identity_of(request.scope).environment
-    await services.environments.registry.check_name(path.run, path.environment, only)
-    return model_reply(_credits(await services.environments.allowances.credits(path.run, path.environment)))
+    await services.environments.registry.check_name(run, environment, identity.environment)
+    return model_reply(_credits(await services.environments.allowances.credits(run, environment)))
 
 
 def _credits(allowance: GroupAllowance, started: int = 0) -> Credits:

@@ -2,26 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ValidationError
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
 
-from app.api.deps import (
-    AfterEnvironment,
-    InRun,
-    NamedRun,
-    ServicesDep,
-    ShownEnvironments,
-    SmallBody,
-    checked_run_name,
-    get_services,
-    parameters_of,
-    parse,
-)
+from app.api.deps import AfterEnvironment, NamedRun, ServicesDep, ShownEnvironments, SmallBody, parse
 from app.api.http.access.audit import TOGETHER
 from app.api.http.access.control import IdentityDep, check
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import model_reply
-from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
+from app.api.http.routing import NativeRoute, requires
 from app.api.wire.status import shown_status
 from app.core.access.permissions import Permission
 from app.core.runs.settings import Policy, RunConfig
@@ -49,20 +38,7 @@ from lachesis.wire.status import RunStatus
 _MADE = response_headers(201, Location="Its path.")
 _THERE = response_headers(200, Location="Its path.")
 
-direct = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=DirectNativeRoute)
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
-
-
-class _StatusQuery(BaseModel):
-    """The query of a request for a status."""
-
-    limit: ShownEnvironments = ENVIRONMENTS_SHOWN
-    after: AfterEnvironment = -1
-
-
-async def documented_status_query(query: Annotated[_StatusQuery, Query()]) -> _StatusQuery:
-    """Declare the query of a request for a status. A `DirectNativeRoute` never calls this."""
-    return query
 
 
 @router.post(
@@ -143,23 +119,26 @@ async def delete_run(run: NamedRun, services: ServicesDep) -> Response:
     return Response(status_code=204)
 
 
-@direct.get(
+@router.get(
     "/{run}/status",
     summary="Status of a run",
     response_model=RunStatus,
     responses=read_responses(errors.RunNotFound),
-    dependencies=[Depends(checked_run_name), Depends(documented_status_query)],
 )
 @requires(Permission.READ)
-async def run_status(request: Request) -> Response:
+async def run_status(
+    request: Request,
+    run: NamedRun,
+    services: ServicesDep,
+    limit: ShownEnvironments = ENVIRONMENTS_SHOWN,
+    after: AfterEnvironment = -1,
+) -> Response:
     """Return the state of a run for operators: environments, waiting groups, and what blocks the next batch."""
-    services = await get_services(request)
-    path, query = parameters_of(request, InRun, _StatusQuery)
 
     async def status() -> bytes:
-        await services.runs.administration.check(path.run)
-        facts = await services.runs.status.of(path.run, query.limit, query.after)
-        connections = services.connections.of_run(path.run)
+        await services.runs.administration.check(run)
+        facts = await services.runs.status.of(run, limit, after)
+        connections = services.connections.of_run(run)
         return shown_status(facts, services.access.authenticator.mode, connections).model_dump_json().encode()
 
     return await services.answers.reply(request, status)

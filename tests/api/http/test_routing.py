@@ -29,9 +29,7 @@ Call = tuple[str, str, dict[str, str], bytes]
 GROUPS = f"{RUN}/groups"
 GOOD = json.dumps(group("g")).encode()
 JSON = {"Content-Type": "application/json"}
-CREDITS = (
-    *("0/credits", "7/credits", "x/credits", "0/credits/", "0/credits?member=w", "-1/credits?member=w&member=w"),
-)
+HEARTBEATS = ("0/heartbeat", "7/heartbeat", "x/heartbeat", "-1/heartbeat?name=e&name=e", "0/heartbeat?x=1")
 PACES = ("", "?env_id=0", "?env_id=", "?env_id=-1", "?env_id=x", "?env_id=0&env_id=1", "?env_id=0&more=1")
 CALLS: tuple[Call, ...] = (
     *((method, GROUPS, {}, b"") for method in ("GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")),
@@ -57,9 +55,9 @@ CALLS: tuple[Call, ...] = (
     ("POST", "/scored_data_list", JSON, b"[]"),
     ("POST", "/scored_data_list", JSON, b"{}"),
     ("POST", "/runs/other/atropos/scored_data", JSON, b"no"),
-    *(("GET", f"{RUN}/environments/{path}", {}, b"") for path in CREDITS),
-    *((method, f"{RUN}/environments/0/credits", {}, b"") for method in ("HEAD", "POST")),
-    ("GET", "/v1/runs/-x/environments/y/credits", {}, b""),
+    *(("POST", f"{RUN}/environments/{path}", JSON, b'{"member": "w"}') for path in HEARTBEATS),
+    ("POST", "/v1/runs/-x/environments/y/heartbeat", JSON, b'{"member": "w"}'),
+    ("GET", f"{RUN}/environments/0/heartbeat", {}, b""),
     *(("GET", f"/status-env{query}", {}, b"") for query in PACES),
     ("GET", "/status-env", JSON, b'{"env_id": 0}'),
     ("GET", "/status-env?env_id=3", JSON, b'{"env_id": 0}'),
@@ -108,12 +106,12 @@ async def test_an_invalid_run_name_is_refused_by_every_direct_route(
     calls = {f"/runs/{name}/atropos/scored_data": b'{"tokens": [[1]], "masks": [[1]], "scores": [0.5]}'}
     calls |= {f"/v1/runs/{name}/groups": GOOD, f"/v1/runs/{name}/batches": b"{}"}
     calls |= {f"/runs/{name}/atropos/scored_data_list": b"[]", f"/v1/runs/{name}/batches/abc/ack": b'{"lease": "x"}'}
+    calls |= {f"/v1/runs/{name}/environments/0/heartbeat": b'{"member": "w"}'}
     refused = (await client.get(f"/v1/runs/{name}")).json()
     assert (refused["status"], refused["errors"][0]["loc"]) == (422, ["path", "run"])
     for path, body in calls.items():
         assert (await client.post(path, content=body, headers=JSON)).json() == refused
-    for path in (f"/runs/{name}/atropos/status-env?env_id=0", f"/v1/runs/{name}/environments/0/credits"):
-        assert (await client.get(path)).json() == refused
+    assert (await client.get(f"/runs/{name}/atropos/status-env?env_id=0")).json() == refused
     assert not await redis_client.zcard(RUNS)
 
 
