@@ -1,15 +1,12 @@
 """The command line for operators: `python -m app serve | token | backup | doctor | …`, and the commands of the SDK."""
 
-import os
 import sys
 from json import dumps as json_text
 from typing import Annotated
 
 import typer
-from typer.main import get_install_completion_arguments
 
 from app.cli.backups import backup, restore
-from app.cli.completion import VARIABLE, completion
 from app.cli.doctor import doctor
 from app.cli.output import fail, show_json
 from app.cli.own_service import ServiceOfThisMachine, usable_settings
@@ -25,7 +22,7 @@ from lachesis._cli.session import own_service
 cli = typer.Typer(
     name="lachesis",
     help="Lachesis: exact, fair, durable batches between rollout workers and trainers.",
-    add_completion=False,  # `completion` prints scripts of our own: the program is not one word
+    add_completion=False,  # a shell completes by the first word of a command, which is `python` here
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -34,15 +31,12 @@ cli.add_typer(tokens_cli, name="token")
 cli.command()(backup)
 cli.command()(restore)
 cli.command()(doctor)
-cli.command()(completion)
 
 
 def main() -> None:
     """Run the command line."""
     raise_on_stop_signals()
-    if VARIABLE in os.environ:
-        get_install_completion_arguments()  # tells Typer what a shell may ask for
-    cli(prog_name="python -m app", complete_var=VARIABLE)
+    cli(prog_name="python -m app")
 
 
 @cli.callback(invoke_without_command=True)
