@@ -35,8 +35,8 @@ def rest_s(worked_s: float) -> float:
     return min(_LONGEST_REST_S, max(_SHORTEST_REST_S, _REST_FACTOR * worked_s))
 
 
-class Line:
-    """A line of attempts, of which one is made at a time.
+class AttemptLock:
+    """A lock for attempts: one is made at a time.
 
     If Redis does not answer an attempt, those behind it fail, too. Otherwise each of them would wait as long again.
     """

@@ -12,7 +12,7 @@ import pytest
 from app.core.runs.settings import Policy as RunPolicy
 from app.events import caller
 from app.services.batches.request import BatchRequest
-from app.services.long_poll import Line, LongPoll, WaitPolicy, rest_s
+from app.services.long_poll import AttemptLock, LongPoll, WaitPolicy, rest_s
 from lachesis.wire.errors import InvalidField, LachesisError, RunNotFound, StoreUnavailable, TooManyConflicts
 from tests.services.conftest import RUN, Process, config, encoded
 from tests.waiting import wait_until
@@ -270,7 +270,7 @@ async def test_who_went_away_in_the_first_attempt_gets_no_other(crowd: Crowd) ->
 
 async def test_those_behind_an_attempt_without_an_answer_of_redis_fail_with_it() -> None:
     """Each would wait for Redis as long as the first."""
-    line, gate, made = Line(), asyncio.Event(), []
+    line, gate, made = AttemptLock(), asyncio.Event(), []
 
     async def attempt(name: str, error: LachesisError | None) -> str:
         async with line.attempt():

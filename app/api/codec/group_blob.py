@@ -123,7 +123,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
         policy_version=keys.policy_version,
         weight=weigh(lengths, keys.cost),
         versions=None if versions is None else versions_of(versions.values),
-        place=path,
+        path=path,
         item=keys.item,
         lengths=lengths,
         rewards=columns["scores"].values,

@@ -17,7 +17,7 @@ from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.old_groups import DroppingAttempts
 from app.services.batches.request import OF_ATROPOS, BatchRequest, BatchResult, OutgoingBatch
 from app.services.batches.retrieval import Retrieval
-from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
+from app.services.long_poll import AttemptLock, Changes, LongPoll, WaitPolicy
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.reservations import UseReservations
 from app.services.turns import Turns
@@ -59,7 +59,7 @@ class Dispatch:
         self._taking = taking
         self._atropos_delivery = atropos_delivery
         self._turns = turns
-        self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()  # of requests for batches, by run
+        self._attempt_locks: WeakValueDictionary[str, AttemptLock] = WeakValueDictionary()  # by run
 
     def long_poll(self, changes: Changes) -> LongPoll[BatchRequest, BatchResult]:
         """Build the queue of requests that wait for a batch."""
@@ -104,7 +104,7 @@ class Dispatch:
     async def _take(self, run: str, request: BatchRequest, *, compete: bool) -> BatchResult | None:
         """Take as `take`. None means that another process took the batch, and ``compete`` is False."""
         # Concurrent requests would plan the same batch. Within one process they wait for each other.
-        async with self._line(run).attempt():
+        async with self._attempt_lock(run).attempt():
             if not request.of_atropos:
                 await self._turns.look(run)
             view = await self._runs.queue(run)
@@ -170,7 +170,7 @@ class Dispatch:
         Returns:
             Positions in ``requests``, ascending.
         """
-        async with self._line(run).attempt():  # the first attempt of a repeated request may be in progress
+        async with self._attempt_lock(run).attempt():  # the first attempt of a repeated request may be in progress
             view = await self._runs.queue(run)
         redeliverable = self._redeliverable(view)
         may_begin = refusal_of(view) is None or view.policy.archived  # an archived run answers with an error
@@ -285,8 +285,8 @@ class Dispatch:
         if result.batch is not None:
             await self.hand_on(run, result.batch)
 
-    def _line(self, run: str) -> Line:
-        return self._lines.setdefault(run, Line())
+    def _attempt_lock(self, run: str) -> AttemptLock:
+        return self._attempt_locks.setdefault(run, AttemptLock())
 
     def _redeliverable(self, view: QueueView) -> list[Lease]:
         return [lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view)]

@@ -200,7 +200,7 @@ def checked(
         return place._replace(buffered=False, dropped="too_long")
     tokens, most = group.lengths[sequence], context.max_sequence_tokens
     why = f"sequence {sequence} of group {group.given_id} has {tokens} tokens; the run takes {most} at most"
-    raise SequenceTooLong(why, (*group.place, "tokens", sequence))
+    raise SequenceTooLong(why, (*group.path, "tokens", sequence))
 
 
 def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement:

@@ -84,11 +84,11 @@ def _checked_ids(groups: Sequence[EncodedGroup]) -> list[str]:
     ids: list[str] = []
     for group in groups:
         if group.given_id is None:
-            raise InvalidField("is required", (*group.place, "id"))
+            raise InvalidField("is required", (*group.path, "id"))
         ids.append(group.given_id)
     if len(set(ids)) < len(ids):
         twice, times = next(pair for pair in Counter(ids).items() if pair[1] > 1)
-        raise InvalidField(f"{times} groups have the id {twice}", (*groups[ids.index(twice)].place, "id"))
+        raise InvalidField(f"{times} groups have the id {twice}", (*groups[ids.index(twice)].path, "id"))
     return ids
 
 

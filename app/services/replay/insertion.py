@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from app.core.replay.buffer import ReplayContext
 from app.core.replay.rate_limiter import LimiterBlock, inserts_in_order, largest_insert
-from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
+from app.services.long_poll import AttemptLock, Changes, LongPoll, WaitPolicy
 from app.services.replay.planning import SPARE_VICTIMS, FragmentResult, plan_insertion
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.entries import EncodedFragment
@@ -30,7 +30,7 @@ class _Worker:
     """A worker whose insertions come one after the other: concurrent ones would retry, and they must stay in order."""
 
     name: str
-    line: Line = field(default_factory=Line)
+    attempt_lock: AttemptLock = field(default_factory=AttemptLock)
     insertions: int = 0
 
 
@@ -124,7 +124,7 @@ class ReplayInsertion:
         return self._workers.setdefault((run, name), _Worker(name))
 
     async def _attempt(self, run: str, request: _Insert, ahead: Sequence[_Insert], _: bool) -> _Outcome:
-        async with request.worker.line.attempt():
+        async with request.worker.attempt_lock.attempt():
             return await self._insert(run, request, ahead)
 
     async def _insert(self, run: str, request: _Insert, ahead: Sequence[_Insert]) -> _Outcome:

@@ -12,7 +12,7 @@ from app.core.batches.leases import Lease, is_expired
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
 from app.services.leases import LeaseKind, LeaseReading
-from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
+from app.services.long_poll import AttemptLock, Changes, LongPoll, WaitPolicy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
 from app.services.replay.sampling import ChunkSampling
 from app.store.redis.compare_and_swap import Attempts
@@ -87,7 +87,7 @@ class ReplaySamples:
         )
         self.queue = LongPoll(policy, changes)
         self._worker = worker
-        self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()
+        self._attempt_locks: WeakValueDictionary[str, AttemptLock] = WeakValueDictionary()
 
     async def take(
         self, run: str, request: ReplaySampleRequest, wait_s: float = 0.0, stop: "asyncio.Future[None] | None" = None
@@ -107,7 +107,7 @@ class ReplaySamples:
         self, run: str, request: ReplaySampleRequest, ahead: Sequence[ReplaySampleRequest], _: bool
     ) -> _Outcome:
         # Concurrent samples of one process would make each other retry.
-        async with self._lines.setdefault(run, Line()).attempt():
+        async with self._attempt_locks.setdefault(run, AttemptLock()).attempt():
             return await self._take(run, request, ahead)
 
     async def _overtaking(self, run: str, requests: Sequence[ReplaySampleRequest]) -> list[int]:

@@ -25,7 +25,7 @@ class EncodedGroup(NamedTuple):  # like all that each submission makes: a frozen
         policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
         weight: The numbers that determine its cost.
         versions: The policy versions that sampled its tokens, if it has one for each token.
-        place: Where it was in the body it came in: a path from the root.
+        path: Where it was in the body it came in, from the root.
         item: The dataset entry or task it comes from, if its sender said so.
         lengths: Tokens of each sequence, in the same order as ``rewards``.
         rewards: Its scores, finite, one per sequence; a view of the payload or of what it was made from.
@@ -38,7 +38,7 @@ class EncodedGroup(NamedTuple):  # like all that each submission makes: a frozen
     policy_version: int | None = None
     weight: Weight = NO_WEIGHT
     versions: Versions | None = None
-    place: tuple[str | int, ...] = ()
+    path: tuple[str | int, ...] = ()
     item: str | None = None
     lengths: NDArray[Any] = _NO_NUMBERS
     rewards: NDArray[Any] = _NO_NUMBERS
