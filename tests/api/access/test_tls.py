@@ -10,12 +10,17 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 import lachesis
 from app.api.http.connection.certificates import TlsContexts, TlsFiles
+from app.services.access.authentication import Authenticator
 from app.services.access.certificates import CertificateSource
 from app.services.access.credentials import GivenCredentials, PeerCertificate
+from app.services.access.token_source import TokenSource
 from app.settings import ServiceSettings
+from app.store.access.store import AccessStore
+from app.store.redis.client import RedisClient
 from lachesis.wire.errors import StoreMisconfigured, Unauthorized
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 from tests.api.access.conftest import Tokens, bearer
@@ -204,6 +209,21 @@ async def test_a_change_of_limits_ends_no_request_that_waits(lab: Lab) -> None:
         "certificate 'ops.example.org'",
         QueueLimitSettings(max_queued_groups=3),
     )
+
+
+async def test_who_showed_a_certificate_that_has_expired_since_is_not_valid_any_more(
+    redis_url: str, redis_client: Redis, lab: Lab
+) -> None:
+    """Its connection may last, and what waits in it must end."""
+    connection = RedisClient(redis_url, 5.0)
+    source = CertificateSource(lab.rules)
+    authenticator = Authenticator(TokenSource(AccessStore(connection)), [source], insecure=False)
+    for expires_at_s, is_valid in ((1e12, True), (1.0, False)):
+        shown = PeerCertificate(dns=("ops.example.org",), expires_at_s=expires_at_s)
+        identity = await source.identify(GivenCredentials(certificate=shown))
+        assert identity is not None
+        assert await authenticator.is_valid(identity) is is_valid
+    await connection.aclose()
 
 
 async def serial_of(service: httpx.AsyncClient, trust: ssl.SSLContext) -> int:

@@ -1,6 +1,7 @@
 """Who a process lets in when the token file changes, and when Redis does not answer."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ServiceKeys
+from app.store.redis.pipeline import Command
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import Conflict, StoreMisconfigured, StoreUnavailable, Unauthorized
 from tests.waiting import wait_until
@@ -129,10 +131,60 @@ async def test_a_source_that_was_there_once_keeps_the_service_closed(
     await running.authenticator.start()
     await tokens.reopen()
     await running.authenticator.refresh()
-    assert running.authenticator.required, "a process that runs stays closed"
+    assert running.authenticator.required
     await running.authenticator.stop()
     assert not await required(services(None))
     await connection.aclose()
+
+
+async def test_a_process_stays_closed_although_redis_lost_its_data(redis_url: str, redis_client: Redis) -> None:
+    """Otherwise everybody would be an operator after a crash of Redis."""
+    connection = RedisClient(redis_url, 5.0)
+    store, _, limits = stores(connection)
+    source = TokenSource(store)
+    await TokenAdministration(store, limits).create(NewToken("trainer", ("*",)), None)
+    await source.refresh(required=True)
+    assert source.closes
+    await redis_client.flushdb()
+    await source.refresh(required=True)
+    assert source.closes
+    await connection.aclose()
+
+
+class HeldReplies(RedisClient):
+    """A connection that holds the replies to pipelines, and gives them all at once, in the order they came."""
+
+    def __init__(self, url: str, patience_s: float) -> None:
+        super().__init__(url, patience_s)
+        self.held = 0
+        self.given = asyncio.Event()
+
+    async def pipeline(self, commands: Sequence[Command]) -> list[object]:
+        replies = await super().pipeline(commands)
+        self.held += 1
+        await self.given.wait()
+        return replies
+
+
+async def test_a_token_that_is_revoked_while_it_is_read_is_not_remembered(redis_url: str, redis_client: Redis) -> None:
+    """It is let in once more, by what was read before. Then the process knows that it was revoked."""
+    connection, held = RedisClient(redis_url, 5.0), HeldReplies(redis_url, 5.0)
+    store, _, limits = stores(connection)
+    source, administration = TokenSource(AccessStore(held)), TokenAdministration(store, limits)
+    _, text = await administration.create(NewToken("trainer", ("*",)), None)
+    token = GivenCredentials(text.encode())
+    identified = asyncio.create_task(source.identify(token))
+    await wait_until(lambda: held.held == 1)
+    await administration.revoke(text.split("_")[2])
+    refreshed = asyncio.create_task(source.refresh(required=True))
+    await wait_until(lambda: held.held == 2)
+    held.given.set()
+    await refreshed
+    assert await identified is not None
+    with pytest.raises(Unauthorized, match="revoked"):
+        await source.identify(token)
+    for one in (connection, held):
+        await one.aclose()
 
 
 async def test_wrong_tokens_of_many_senders_share_readings_of_redis(redis_url: str, redis_client: Redis) -> None:

@@ -62,6 +62,13 @@ async def test_each_change_starts_a_generation_and_the_first_token_closes(access
     assert await is_closed(redis_url, 5.0), "it stays closed"
 
 
+async def test_the_last_use_of_a_forgotten_token_is_forgotten_with_it(access: AccessStore, redis_client: Redis) -> None:
+    await access.put(None, RECORD)
+    await access.note_uses({RECORD.token_id: 70})
+    await access.forget(RECORD)
+    assert not await redis_client.hexists(ACCESS, f"used:{RECORD.token_id}")  # type: ignore[misc]
+
+
 async def test_only_a_new_token_closes_a_service_that_was_reopened(access: AccessStore) -> None:
     await access.put(None, RECORD)
     await access.mark_closed(closed=False)
