@@ -10,15 +10,16 @@ from typing import get_args
 import pytest
 
 from app.core.replay.buffer import ReplayContext, uses_open
+from app.core.replay.sampling import ChunkDraw, ChunkTotals
 from app.core.runs.counters import Trained
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import chunk_key
-from app.store.replay.samples import Missed
-from lachesis.wire.replay import Eviction
+from app.store.replay.samples import DrawnOn, Limits, Missed
+from lachesis.wire.replay import Eviction, Sampling
 from lachesis.wire.states import ARCHIVED
 from tests.core.replay.retention import acknowledge, give_back, make_room, reserve
 from tests.services.replay.moves import fragment
-from tests.store.conftest import RUN, Store
+from tests.store.conftest import LASTING_MS, RUN, Store
 from tests.store.replay.moves import keys_of, lease, replay_moves
 
 KEYS = RunKeys(RUN)
@@ -120,6 +121,28 @@ async def test_nothing_is_left_of_an_insertion_into_a_run_that_was_removed(store
     assert await store.redis.keys("*") == []
 
 
+async def test_a_draw_beyond_its_range_gives_no_chunk(store: Store) -> None:
+    """Chunks may leave a range after they were counted. The next ones have another probability."""
+    moves = await replay_moves(store)
+    await moves.insert(fragment(0), fragment(1))
+    draws = [ChunkDraw("order", 0, 1, 1), ChunkDraw("order", 0, 1, 0)]  # one chunk is in the range
+    limits = Limits(oldest_version=0, oldest_ms=0, most_samples=None)
+    drawn_on = DrawnOn(Sampling(), ChunkTotals(2))
+    taken = await moves.samples.take(RUN, lease("sample"), 1, await moves.view(), drawn_on, draws, 1, limits)
+    assert keys_of(taken) == [chunk_key(1)]
+
+
+async def test_a_sample_serves_the_demand_for_one_as_large_and_for_none_larger(store: Store) -> None:
+    """A demand lets inserts pass the rate limiter while a trainer waits."""
+    moves = await replay_moves(store)
+    await moves.insert(*map(fragment, range(4)))
+    await moves.replay.note_demand(RUN, 3, (await store.view()).clock_ms + LASTING_MS)
+    keys_of(await moves.take(0, sample_id="small"))
+    assert (await moves.view()).demand[0] == 3
+    keys_of(await moves.take(1, 2, 3, sample_id="large"))
+    assert (await moves.view()).demand[0] == 0
+
+
 async def test_a_chunk_twice_drawn_is_taken_once_and_who_is_short_takes_nothing(store: Store) -> None:
     moves = await replay_moves(store)
     await moves.insert(*(fragment(number) for number in range(3)))
@@ -175,6 +198,17 @@ async def test_what_a_sample_holds_stays_until_it_ends_however_it_was_retired(st
     await store.groups.delete_marked(RUN)
     assert await store.payloads() == set()
     assert (await moves.books()).total("retired_uses") == 2, "the uses it had in the end count"
+
+
+async def test_a_retired_chunk_that_a_sample_holds_is_not_placed_again(store: Store) -> None:
+    """A process that looks chunks over may have read it before it was retired."""
+    moves = await replay_moves(store)
+    await moves.insert(fragment(0))
+    keys_of(await moves.take(0))
+    assert await moves.replay.retire(RUN, "stale", [chunk_key(1)]) == 1
+    before = await moves.books()
+    await moves.replay.place(RUN, await moves.view(), [chunk_key(1)])
+    assert await moves.books() == before
 
 
 async def test_what_was_decided_on_another_buffer_retires_nothing(store: Store) -> None:
