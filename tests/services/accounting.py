@@ -46,9 +46,9 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
         if place != "kept":  # those are delivered
             assert int(total.get(f"{place}_groups", 0)) == len(groups)
     assert (await redis.hgetall(keys.leases)).keys() == (await redis.hgetall(keys.lease_states)).keys()
-    assert {batch.decode() for batch in await redis.zrange(keys.kept_steps, 0, -1)} == (
-        await _texts(redis, keys.kept)
-    ).keys()
+    kept = await redis.hkeys(keys.kept)
+    assert set(await redis.zrange(keys.kept_steps, 0, -1)) == set(kept)
+    assert set(await redis.hkeys(keys.kept_leases)) == set(kept)
 
     dropped: dict[str, int] = {}
     for name, count in (await _texts(redis, keys.dropped)).items():

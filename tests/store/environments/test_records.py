@@ -11,6 +11,7 @@ from app.core.runs.settings import Policy
 from app.store.environments.records import SharedEnvironments
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
+from app.store.runs.tick import PendingHeartbeats
 from tests.core.views import TTL_MS
 from tests.store.conftest import CONFIG, MATH, RUN, Store
 
@@ -108,6 +109,15 @@ async def test_records_of_a_run_that_nobody_asks_for_are_forgotten(store: Store)
         store.runs.records.forget_unused()
     await store.view()
     assert store.runs.records.parsed == before + 1
+
+
+async def test_a_sign_of_life_that_is_written_late_makes_nobody_older(store: Store) -> None:
+    """Each process writes what it heard, and one that could not write for a while does so later."""
+    await store.pass_time(100_000)
+    now_ms = (await store.view()).clock_ms
+    for heard_ms in (now_ms, now_ms - 50_000):
+        await store.runs.record_heartbeats({RUN: PendingHeartbeats({0: heard_ms})})
+        assert (await store.view()).environments[0].heard_ms == now_ms
 
 
 async def test_a_run_that_is_made_again_with_lower_epochs_has_its_own_environments(store: Store) -> None:

@@ -1,5 +1,6 @@
 """Groups on their way in: stored once, whole or not at all, whatever is repeated, full or outdated."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -216,6 +217,18 @@ async def test_a_place_that_was_decided_on_another_epoch_is_outdated(store: Stor
     assert (await store.books())["queued"] == set()
 
 
+async def admit_torn(store: Store, redis_url: str, before: int, between: Callable[[], Awaitable[object]]) -> Stored:
+    """Admit a group by single commands, and do something before one of them; its script is the last, number 3."""
+    torn = OneByOne(redis_url, 5.0)
+    torn.before, torn.between = before, between
+    group = PendingGroup("one", encoded(), Placement(0))
+    try:
+        return await GroupStore(torn).admit(RUN, [[group]], await store.preconditions())
+    finally:
+        await torn.aclose()
+        assert torn.sent == 4
+
+
 @pytest.mark.parametrize("before", range(1, 4))
 async def test_a_reservation_that_was_given_up_is_outdated_and_made_again(
     store: Store, redis_url: str, before: int
@@ -226,19 +239,19 @@ async def test_a_reservation_that_was_given_up_is_outdated_and_made_again(
         await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
         await store.groups.delete_marked(RUN)
 
-    torn = OneByOne(redis_url, 5.0)
-    torn.before, torn.between = before, give_up
-    preconditions = await store.preconditions()
-    try:
-        given_up = await GroupStore(torn).admit(RUN, [[PendingGroup("one", encoded(), Placement(0))]], preconditions)
-    finally:
-        await torn.aclose()
-    assert torn.sent == 4
-    assert given_up == Stored([None])
+    assert await admit_torn(store, redis_url, before, give_up) == Stored([None])
     assert await store.groups.entries(RUN, ["one"]) == [None]
-    anew = PendingGroup("anew", encoded(), Placement(0))
-    assert await store.groups.admit(RUN, [[anew]], preconditions) == Stored([[Outcome()]])
+    assert await store.admit(encoded(), ids=["anew"]) == [True]
     assert (await store.books())["queued"] == {"anew"}
+
+
+async def test_a_group_whose_payload_was_not_written_is_outdated(store: Store, redis_url: str) -> None:
+    """Redis refused it or lost it, and had room for the script. Without the payload, the group would be lost."""
+    payload = KEYS.payload("one")
+    assert await admit_torn(store, redis_url, 3, lambda: store.redis.delete(payload)) == Stored([None])
+    assert (await store.books())["queued"] == set()
+    assert await admit_torn(store, redis_url, 3, lambda: store.redis.setrange(payload, 20, "x")) == Stored([None])
+    assert (await store.books())["queued"] == set()
 
 
 async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_payload(store: Store) -> None:

@@ -10,10 +10,12 @@ from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RUNS
 from app.store.redis.settings_text import settings_text
+from app.store.replay.store import ReplayStore
 from app.store.runs import scripts
 from app.store.runs.lease_codec import lease_text
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
-from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
+from lachesis.wire.replay import ReplaySettings
+from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
 
 POLICY = Policy(
     max_staleness=3,
@@ -67,6 +69,23 @@ async def test_epochs_of_a_run_that_is_made_again_do_not_repeat(store: Store) ->
     assert await store.runs.put(RUN, CONFIG, POLICY, 0)
     assert (await store.view()).epoch >= epoch
     assert await store.runs.names() == [RUN]
+
+
+async def test_a_reset_repeats_no_epoch_although_the_clock_of_redis_went_back(store: Store) -> None:
+    """New epochs of a run without one begin with that clock."""
+    later = 10 * (await store.view()).epoch
+    await store.redis.hset(KEYS.run, "epoch", later)  # type: ignore[misc]
+    await store.runs.reset(RUN, "token")
+    assert (await store.view()).epoch > later
+
+
+async def test_a_run_is_kept_for_a_day_after_a_reset(store: Store) -> None:
+    """It knows the reset, and so deletes nothing when the command is repeated late."""
+    await store.runs.reset(RUN, "token")
+    await store.groups.delete_marked(RUN)
+    assert (await store.tick()).held
+    await store.pass_time(24 * LASTING_MS)
+    assert not (await store.tick()).held
 
 
 async def test_a_repeated_reset_deletes_nothing_that_came_since(store: Store) -> None:
@@ -166,6 +185,7 @@ async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(stor
     assert await store.acknowledge(lease) == 0
     assert await store.batches.release_kept(RUN, [lease.batch_id], checkpoint=1) == 0
     assert await store.groups.drop(RUN, [("one", (0, 2))], "stale") == 0
+    assert not await ReplayStore(store.connection).put(RUN, ReplaySettings(), 0, 0.0, "", settle=False)
     assert [key async for key in store.redis.scan_iter("*")] == []
 
 

@@ -63,6 +63,16 @@ async def test_an_outage_moves_the_clock_of_a_sleeping_run_like_any_other(store:
     assert before_ms <= (await store.view()).clock_ms < before_ms + 60_000
 
 
+async def test_a_service_clock_that_lost_its_last_writes_turns_no_run_back(store: Store) -> None:
+    """Redis may lose its last writes in a crash. Then the service clock is before the moment the run fell asleep."""
+    await fall_asleep(store)
+    asleep_ms = int(await store.redis.hget(KEYS.run, "clock_ms"))  # type: ignore[misc, arg-type]
+    await serve_for(store, -HOUR_MS)
+    assert (await store.view()).clock_ms == asleep_ms
+    await store.members.put(RUN, 0, "one")
+    assert (await store.view()).clock_ms >= asleep_ms
+
+
 async def change(store: Store, policy: Policy) -> None:
     """Change the policy of the run. No group waits, so the sweep for it is done."""
     await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
@@ -179,6 +189,15 @@ async def test_a_run_wakes_when_it_has_to_forget_something(store: Store) -> None
     await serve_for(store, 120_000)
     assert await is_due(store)
     assert (await store.tick()).due
+
+
+async def test_what_is_due_first_is_due_although_groups_are_remembered_for_longer(store: Store) -> None:
+    await store.admit(encoded(), encoded(2), ids=["one", "two"])
+    await store.acknowledge(await store.take("one"))
+    await store.redis.hset(KEYS.run, "remembered_ms", 10 * HOUR_MS)  # type: ignore[misc]
+    assert not (await store.tick()).due
+    await store.pass_time(HOUR_MS + 1000)
+    assert (await store.tick()).due, "the end of a batch"
 
 
 async def test_one_process_maintains_runs_until_it_is_silent_or_leaves(store: Store) -> None:
