@@ -110,3 +110,10 @@ def test_another_epoch_begins_at_its_beginning() -> None:
     order.go_to(5)
     assert order.epoch == 5
     assert order.places_left(5).tolist() == [0, 1, 2, 3]
+
+
+def test_the_parts_of_a_share_are_at_its_epoch() -> None:
+    """Workers of a `torch` loader have parts, which would otherwise all begin with epoch 0."""
+    order = order_of(8)
+    order.go_to(3)
+    assert [order.split(part, 2).epoch for part in range(2)] == [3, 3]

@@ -47,6 +47,11 @@ def test_shares_above_one_are_scaled_with_ties_to_the_smaller_id() -> None:
     assert bounds_for(4, shares) == {9: Bounds(1), 2: Bounds(2), 5: Bounds(1)}
 
 
+def test_a_tie_of_remainders_is_one_although_floats_differ() -> None:
+    """The exact quotas are 1/7, 2 3/7 and 3/7."""
+    assert minimums(3, 0.05, 0.85, 0.15) == [0, 3, 0]
+
+
 @given(st.integers(1, 5000), SHARES.filter(lambda shares: sum(shares.values()) > 100))
 def test_scaled_minimums_sum_to_the_batch_and_stay_within_one_of_their_proportion(
     batch_size: int, shares: dict[int, int]
