@@ -39,6 +39,7 @@ class Shop:
     error: Exception | None = None
     wrong: Want | None = None
     gate: asyncio.Event | None = None
+    leaving: "asyncio.Task[int] | None" = None  # goes away while requests that may overtake are named
     news: "asyncio.Queue[None]" = field(default_factory=asyncio.Queue)
 
     async def attempt(self, run: str, want: Want, ahead: Sequence[Want], _: bool) -> int | None:
@@ -65,6 +66,9 @@ class Shop:
             if want.goods <= left:
                 left -= want.goods
                 found.append(position)
+        if self.leaving is not None:
+            self.leaving.cancel()
+            await asyncio.wait({self.leaving})
         return found
 
     async def release(self, run: str, goods: int) -> None:
@@ -172,6 +176,18 @@ async def test_requests_that_the_policy_names_overtake_a_blocked_one(crowd: Crow
     crowd.shop.bring(12)
     await asyncio.gather(*crowd.tasks)
     assert crowd.served[2:] == ["large", "middle"]
+
+
+async def test_a_request_that_ends_while_those_that_may_overtake_are_named_gets_no_attempt(crowd: Crowd) -> None:
+    large = Want(9, "large")
+    await crowd.join(large, Want(1, "gone"))
+    await crowd.settled()
+    crowd.shop.leaving = crowd.tasks[1]
+    for attempts in (1, 2):
+        crowd.shop.bring(1)
+        await wait_until(lambda attempts=attempts: crowd.shop.attempts.count(large) == attempts)
+    assert crowd.shop.attempts == [large, large]
+    assert crowd.shop.released == []
 
 
 async def test_a_newcomer_leaves_to_those_before_it_what_they_wait_for(crowd: Crowd) -> None:

@@ -16,6 +16,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.notifications import changes
 from app.store.runs.turns import GRANTED, GRANTED_AND_WANTED, WANTED, TurnStore
+from tests.clock import LoopClock
 from tests.services.conftest import RUN, Process, config, encoded
 
 KEYS = RunKeys(RUN)
@@ -79,9 +80,11 @@ async def test_a_process_that_died_is_not_waited_for(processes: list[Turns], red
     assert await processes[0].enter(RUN)
     assert not await processes[1].enter(RUN)
     assert 0 < await redis_client.pttl(KEYS.turn) <= 3000, "it ends by itself"
+    assert 0 < await redis_client.pttl(KEYS.turn_queue) <= 10_000, "so does the line of those who may have died"
     await redis_client.delete(KEYS.turn)
     await processes[1].handle_news(RUN, frozenset(), needed=True)
     assert await processes[1].enter(RUN)
+    assert await redis_client.exists(KEYS.turn_queue) == 0, "it waits no more"
 
 
 async def test_a_process_that_nobody_asks_any_more_gets_no_turn(processes: list[Turns], redis_client: Redis) -> None:
@@ -98,6 +101,32 @@ async def test_a_process_that_nobody_asks_any_more_gets_no_turn(processes: list[
     assert await third.enter(RUN)
     await third.leave(RUN, listens=False, again=False)
     assert await redis_client.exists(KEYS.turn, KEYS.turn_queue) == 0
+
+
+async def test_word_of_a_turn_that_comes_after_its_use_ends_it(processes: list[Turns], redis_client: Redis) -> None:
+    """A process may ask again before it hears that it is its turn."""
+    first, second, *_ = processes
+    assert await first.enter(RUN)
+    assert not await second.enter(RUN)
+    await first.handle_news(RUN, {WANTED}, needed=True)
+    await first.leave(RUN, listens=True, again=False)
+    await second.handle_news(RUN, frozenset(), needed=True)
+    assert await second.enter(RUN)
+    await second.leave(RUN, listens=True, again=False)
+    await second.handle_news(RUN, {GRANTED}, needed=False)
+    assert not second.is_held(RUN)
+    assert await redis_client.exists(KEYS.turn) == 0
+
+
+async def test_turns_of_runs_that_a_process_no_longer_serves_are_forgotten(
+    processes: list[Turns], loop_clock: LoopClock
+) -> None:
+    turns = processes[0]
+    await turns.look("once")
+    assert await turns.enter("used")
+    await loop_clock.advance(61.0)
+    turns.note_others("new")
+    assert turns._turns.keys() == {"used", "new"}
 
 
 async def test_the_holder_hears_that_others_wait_and_the_next_that_it_is_its_turn(

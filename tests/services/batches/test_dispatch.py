@@ -276,6 +276,21 @@ async def _taken(services: Services, request: BatchRequest) -> OutgoingBatch:
     return batch
 
 
+async def test_returned_batches_are_for_those_who_wait_one_for_each_trainer(process: Callable[..., Process]) -> None:
+    """The ranks of a trainer share one. Who comes later leaves them to those who wait."""
+    services, _ = process()
+    dispatch = services.batches.dispatch
+    await _set_up(services)
+    await services.groups.native.submit(RUN, decode_native_json(as_json([Group("two", 2, None, None, 0)])))
+    for batch in [await _taken(services, BatchRequest(name, 600.0)) for name in ("first", "second")]:
+        await dispatch.hand_on(RUN, batch)
+    whole = BatchRequest("third", 600.0)
+    ranks = [BatchRequest(lease_s=600.0, shard_request=ShardRequest(rank, ShardingSpec(2))) for rank in (0, 1)]
+    assert await dispatch.due(RUN, [*ranks, whole]) == [0, 1, 2]
+    assert await dispatch.due(RUN, [whole] * 3) == [0, 1]
+    assert await dispatch.due(RUN, [whole], ahead=True) == []
+
+
 @pytest.mark.parametrize("ends", ["hand_on", "let_expire"])
 @pytest.mark.parametrize("asks", [OF_A_TRAINER, OF_A_RANK], ids=["a trainer", "a rank"])
 async def test_a_repeated_request_that_goes_away_takes_no_batch_from_its_trainer(
