@@ -187,6 +187,18 @@ async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
     await twice.aclose()
 
 
+async def test_items_whose_time_has_passed_have_no_holder(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    await register(services, *ITEMS[:30])
+    own = (await CurriculumStore(services.connection).existing(RUN, NAME)).curriculum_id
+    for count in (7, 5):
+        assert len(keys_of(await sample(services, count))) == count
+        holders = await redis_client.hlen(KEYS.curriculum_part(own, "holders"))  # type: ignore[misc]
+        assert (await redis_client.zcard(KEYS.curriculum_part(own, "in_flight")), holders) == (count, count)
+        await redis_client.hincrby(KEYS.run, "clock_ms", 10_000_000)  # type: ignore[misc]
+
+
 async def test_a_strategy_is_switched_while_it_runs_and_the_estimates_stay(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
