@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.main import build_services
+from app.services import maintenance as maintenance_module
 from app.settings import ServiceSettings
 from app.store.redis import scripts
 from app.store.redis.client import RedisClient
@@ -17,7 +18,6 @@ from app.store.redis.keys import PROCESSES, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import StoreUnavailable
-from tests.clock import LoopClock
 from tests.lossy_line import LossyLine
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
@@ -158,9 +158,10 @@ def test_the_end_of_a_process_is_no_alarm(redis_url: str, caplog: pytest.LogCapt
     assert [record.message for record in caplog.records if record.name == "lachesis.maintenance"] == []
 
 
-async def test_each_process_asks_redis_about_once_a_minute_what_it_promises(
-    process: Callable[..., Process], own_server: EmbeddedRedis, own_redis: Redis, loop_clock: LoopClock
+async def test_each_process_asks_redis_again_what_it_promises(
+    process: Callable[..., Process], own_server: EmbeddedRedis, own_redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(maintenance_module, "_WATCH_EVERY", 2)
     loops = []
     for services, maintenance in (process(own_server.url), process(own_server.url)):
         await services.runs.atropos.register(RUN, config(4))
@@ -168,7 +169,6 @@ async def test_each_process_asks_redis_about_once_a_minute_what_it_promises(
     await own_redis.config_set("appendonly", "no")
 
     async def said() -> bool:
-        await loop_clock.advance(1.0)
         found = [await services.runs.status.of(RUN) for services, _ in loops]
         return all("NOT durable" in one.durability for one in found)
 
