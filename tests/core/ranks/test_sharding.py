@@ -197,7 +197,8 @@ def test_every_sequence_is_on_exactly_one_rank(
     had = sorted((group, sequence) for part in parts for group, own in part.items() for sequence in own)
     assert had == [(group, sequence) for group, size in enumerate(sizes) for sequence in range(size)]
     counts = [sum(map(len, part.values())) for part in parts]
-    assert divided.equal_sequences == (len(set(counts)) == 1) or not divided.equal_sequences
+    if divided.equal_sequences:
+        assert len(set(counts)) == 1
     if equal_sequences:
         assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be spec for it"
     if not split_groups and not equal_sequences:
