@@ -20,9 +20,10 @@ local function index_stored(n, run)
 end
 
 -- Mark the payload of a group that is not new and not held: it has left, or its first submission has another payload.
-local function mark_unused_payload(n, run)
+-- The garbage collection keeps that of the latest group.
+local function mark_unused_payload(n)
   local id = submitted.group_id[n]
-  local held = id == run.latest or redis.call('HEXISTS', GROUPS, id) == 1
+  local held = redis.call('HEXISTS', GROUPS, id) == 1
   if is_stored(n) and not held then later('ZADD', UNREFERENCED, -1, id) end
 end
 
@@ -49,7 +50,7 @@ local function index_groups(outcomes, run)
         push(admitted, names[n], id .. ' ' .. where .. ' - - ' .. entry)
       end
     else
-      mark_unused_payload(n, run)
+      mark_unused_payload(n)
     end
   end
   local left = latest and run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0
