@@ -132,6 +132,20 @@ async def test_a_lease_that_runs_out_is_handed_out_again_identical_and_dropped_w
     assert (counted.samples, set(uses(counted).values())) == ({}, {0})
 
 
+async def test_a_batch_dissolved_by_another_batch_size_gives_back_its_uses_at_once(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client)
+    services = buffer.process[0]
+    await submit(services, 10)
+    batch = await taken(services, lease_s=0.001)
+    assert (await buffer.books()).samples.keys() == {batch.lease.batch_id}
+    await services.runs.administration.change(RUN, {"batch_size": 2})
+    await redis_client.hincrby(KEYS.run, "clock_ms", 1000)  # type: ignore[misc]
+    assert fresh(await taken(services)) == ["g10"]
+    assert (await buffer.books()).samples == {}, "before maintenance looks"
+
+
 async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_twice(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
