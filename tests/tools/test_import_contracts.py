@@ -23,7 +23,7 @@ FORBIDDEN = {
     "the nouns of the store point down": ("app/store/runs/turns.py", "app.store.replay.view"),
     "the nouns of the services point down": ("app/services/replay/grid.py", "app.services.batches.leases"),
     "the folders of the API point down": ("app/api/codec/json_columns.py", "app.api.wire.time_query"),
-    "the folders of HTTP point down": ("app/api/http/connection/connections.py", "app.api.http.bodies.inflate"),
+    "the folders of HTTP point down": ("app/api/http/connection/transport.py", "app.api.http.bodies.inflate"),
     "the routes of nouns do not know each other": ("app/api/routes/runs.py", "app.api.routes.groups"),
     "nor do the replies of nouns": ("app/api/wire/groups.py", "app.api.wire.replay"),
     "the core shares definitions with the SDK, and nothing else": ("app/core/model.py", "lachesis.wire.blob"),

@@ -1,8 +1,6 @@
 """The connection of a request: whether the request arrived, and whether the client read the reply."""
 
 import asyncio
-import socket
-import sys
 from collections.abc import Callable, MutableMapping
 from functools import partial
 from typing import Any, cast
@@ -12,9 +10,6 @@ SLOW_S = 30.0
 """A client that takes nothing of its reply for so long is dropped."""
 
 _UNSENT_PAUSE_S = 0.005
-_TCP_CLOSE = 7  # of enum tcp_state in linux/tcp.h, as are the two below of struct tcp_info
-_TCPI_UNACKED = 24
-_TCP_INFO_BYTES = 32
 
 
 class ClientConnection:
@@ -43,6 +38,7 @@ class ClientConnection:
         From then on the operating system delivers it, even if this process is killed. A client on this machine that
         left before has been noticed by then.
         """
+        await asyncio.sleep(0)  # the gathered data is written
         await asyncio.sleep(0)  # the event loop has sent it, and seen who is gone
         while self._unsent_bytes() and not self._broken:  # noqa: ASYNC110 - a transport does not say when it is empty
             await asyncio.sleep(_UNSENT_PAUSE_S)
@@ -113,16 +109,3 @@ def end(waiting: "asyncio.Future[None]") -> None:
     """End a wait, unless it has ended."""
     if not waiting.done():
         waiting.set_result(None)
-
-
-def may_have_unread_data(connection: socket.socket | None) -> bool:
-    """Return whether the client has reset the connection, or has not confirmed all that was sent to it.
-
-    Only Linux can tell. Elsewhere, and on Unix sockets, the answer is False.
-    """
-    if connection is None or not hasattr(socket, "TCP_INFO") or connection.family == socket.AF_UNIX:
-        return False
-    if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-        return True
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    return info[0] == _TCP_CLOSE or int.from_bytes(info[_TCPI_UNACKED : _TCPI_UNACKED + 4], sys.byteorder) > 0

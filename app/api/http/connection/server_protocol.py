@@ -42,9 +42,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.api.http.caller import UNIX_SOCKET
 from app.api.http.connection.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
-from app.api.http.connection.client_connection import CLIENT_CONNECTION, ClientConnection, may_have_unread_data
+from app.api.http.connection.client_connection import CLIENT_CONNECTION, ClientConnection
 from app.api.http.connection.connections import OPEN_CONNECTION, STATE_KEY, OpenConnection, OpenConnections
 from app.api.http.connection.tls import TlsConnection
+from app.api.http.connection.transport import GatheringTransport, may_have_unread_data
 from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
 from app.core.access.addresses import sender_of_address
@@ -231,11 +232,12 @@ class Protocol(HttpToolsProtocol):
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._writer = GatheringTransport(transport, self.loop)
+        super().connection_made(self._writer)
         # To close with unread data would reset the connection, and the client would not see the reply.
         self._turned_away = self._enter()
         timeout_s = min(_REFUSED_TIMEOUT_S, self._header_timeout_s) if self._turned_away else self._header_timeout_s
-        self._limits = HeaderLimits(self.loop, timeout_s, self.transport.close)
+        self._limits = HeaderLimits(self.loop, timeout_s, self._writer.close)
         self._limits.expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -263,6 +265,7 @@ class Protocol(HttpToolsProtocol):
         return self.client[0] if self.client else UNIX_SOCKET
 
     def eof_received(self) -> bool:  # type: ignore[override]
+        self._writer.flush()  # a reply of this turn must be on its way before the connection is asked about it
         # A client that gives up around the time of its reply closes cleanly, and then our end closes, too. In 1 % of
         # these cases the reply is not sent yet, or is sent and not read. Only this check shows it: no event follows.
         if self._replying or may_have_unread_data(self.transport.get_extra_info("socket")):
@@ -382,7 +385,7 @@ class Protocol(HttpToolsProtocol):
             # The client asks for more, so it has read the replies before (unless it asks ahead).
             self._unread.clear()
         connection = self._unfinished = ClientConnection(
-            self._give_up_reply, self.transport.get_write_buffer_size, self.transport.abort
+            self._give_up_reply, self._writer.get_write_buffer_size, self._writer.abort
         )
         self._unread.append(connection)
         scope = cast("dict[str, Any]", self.scope)
