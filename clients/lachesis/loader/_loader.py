@@ -112,7 +112,7 @@ class Loader(Generic[K]):
         self._ordered = ordered
         self._ragged = ragged
         self._drop_last = drop_last
-        self._epochs = epochs
+        self.epochs = epochs
         self._progress = progress
         share = Share.of(len(source.keys), rank, world_size, equal=equal_ranks)
         self._order = Order(len(source.keys), seed, share)
@@ -266,17 +266,17 @@ class Loader(Generic[K]):
             most=self._window_samples,
             ordered=self._ordered,
             drop_last=self._drop_last,
-            epochs=self._epochs,
+            epochs=self.epochs,
         )
 
     def _whole(self, samples: int) -> int:
         return samples // self.batch_size * self.batch_size if self._drop_last else samples
 
     def _samples_of_loop(self) -> int | None:
-        if self._epochs is None:
+        if self.epochs is None:
             return None
         left = len(self._order.places_left(self._order.epoch))
-        return self._whole(left) + (self._epochs - 1) * self._whole(len(self._order))
+        return self._whole(left) + (self.epochs - 1) * self._whole(len(self._order))
 
     def _running(self) -> "GeneratorType[LoadedBatch[K]] | AsyncGeneratorType[LoadedBatch[K]] | None":
         loop = None if self._loop is None else self._loop()

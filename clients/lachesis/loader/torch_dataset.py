@@ -15,7 +15,8 @@ def dataset(loader: Loader[Any]) -> Any:
 
     ``DataLoader(dataset(loader), batch_size=None, num_workers=2)`` returns a `LoadedBatch` of tensors each time. Each
     worker loads its own part of the samples, with as many readers as the loader has, and forms its own batches. Workers
-    that are not persistent start again with every loop over the DataLoader: call `set_epoch` before each loop. Without
+    that are not persistent start again with every loop over the DataLoader: call `set_epoch` before each loop. Those
+    that persist begin the next epoch with each loop. What is left of an epoch whose loop was left never comes. Without
     workers, the dataset can be saved and restored as the loader is.
 
     Raises:
@@ -29,15 +30,21 @@ class _Batches:
 
     def __init__(self, loader: Loader[Any]) -> None:
         self._loader = loader
-        self._part: Loader[Any] | None = None
+        self._part: Loader[Any] | None = None  # kept: a persistent worker continues with the next epoch
+        self._first_epoch = 0  # of the worker's last loop
 
     def __iter__(self) -> Iterator[LoadedBatch[Any]]:
         worker = import_module("torch.utils.data").get_worker_info()
         if worker is None:
             return iter(self._loader)
-        if self._part is None:  # kept: a persistent worker continues with the next epoch
-            self._part = self._loader.split(worker.id, worker.num_workers)
-        return iter(self._part)
+        part = self._part
+        if part is None:
+            self._part = part = self._loader.split(worker.id, worker.num_workers)
+        else:
+            part.close()  # PyTorch still has the last loop, which may have been left early
+            part.set_epoch(part.epoch + 1 if part.epochs is None else self._first_epoch + part.epochs)
+        self._first_epoch = part.epoch
+        return iter(part)
 
     def set_epoch(self, epoch: int) -> None:
         """See `Loader.set_epoch`. It does not reach persistent workers, which count epochs themselves."""

@@ -1,5 +1,6 @@
 """Batches in PyTorch, where it is installed."""
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,21 @@ def test_workers_that_persist_count_epochs_by_themselves() -> None:
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, persistent_workers=True)
     epochs = [[batch.epoch for batch in loader] for _ in range(2)]
     assert epochs == [[0] * 4, [1] * 4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("epochs", [1, None])
+def test_workers_that_persist_begin_the_next_epoch_after_a_loop_that_was_left(method: str, epochs: int | None) -> None:
+    data = dataset(loader_of(32, seed=2, epochs=epochs))
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context=method
+    )
+    next(iter(loader))
+    second = list(islice(loader, 8))
+    assert {batch.epoch for batch in second} == {1}
+    assert sorted(key for batch in second for key in batch.keys) == list(range(32))
+    assert next(iter(loader)).epoch > 1
 
 
 def test_without_workers_a_dataset_is_restored_as_its_loader() -> None:
