@@ -129,7 +129,7 @@ def test_fragments_that_do_not_fit_are_refused_with_the_place() -> None:
     with pytest.raises(ValueError, match=r"action/camera: has shape \(1, 2, 2\), which does not begin with \[1, 5\]"):
         prepare_batch([short], "cpu")
     (ragged,) = Loader(Source(range(2), fragment), 2, ragged={"first": Pad()})
-    with pytest.raises(ValueError, match="first: is not an array"):
+    with pytest.raises(ValueError, match="first: should be an array"):
         prepare_batch(ragged, "cpu")
 
 
