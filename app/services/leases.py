@@ -68,10 +68,18 @@ class LeaseKind(ABC, Generic[V]):
     def not_found(self, run: str, leased_id: str) -> NotFound:
         """Return the error for an id that the run does not know."""
 
-    def is_meant(self, reading: LeaseReading[V], lease_id: str | None) -> bool:
-        """Return whether a request with ``lease_id`` may end or extend the lease that was read."""
+    def is_meant(self, reading: LeaseReading[V], lease_id: str | None, outcome: LeaseOutcome | None) -> bool:
+        """Return whether a request with ``lease_id`` may end or extend the lease that was read.
+
+        Args:
+            reading: The lease as it was read.
+            lease_id: The id of the lease that the request names.
+            outcome: How the request ends the lease; None for an extension. A quarantined batch can still be
+                acknowledged under its last lease.
+        """
         lease = reading.lease
-        return lease is not None and lease.state == "held" and lease.lease_id == lease_id
+        states = ("held", "quarantined") if outcome == "acknowledged" else ("held",)
+        return lease is not None and lease.lease_id == lease_id and lease.state in states
 
     async def end(
         self,
@@ -133,14 +141,14 @@ class LeaseKind(ABC, Generic[V]):
         """Return the lease that a request means; None if it already ended as the request asks."""
         lease, end = reading.lease, reading.end
         if lease is not None:
-            if self.is_meant(reading, lease_id):
+            if self.is_meant(reading, lease_id, outcome):
                 return lease
             if outcome == "given_back" and lease.given_back == lease_id:
                 return None
             raise LeaseLost(f"{self.noun} {leased_id} {_state_of(lease)}")
         if end is None:
             raise self.not_found(run, leased_id)
-        if end.outcome == outcome and end.lease_id == lease_id:
+        if end.outcome == outcome and lease_id in (None, end.lease_id):
             return None
         ago_s = max(0, reading.clock_ms - end.clock_ms) / 1000
         raise LeaseLost(f"{self.noun} {leased_id} {HOW_IT_ENDED[end.outcome]} {ago_s:.0f} s ago")

@@ -179,7 +179,7 @@ class RunModel:
         """Quarantine what ran out for the last time."""
         for batch in self.batches:
             if batch.state == "held" and batch.deadline <= self.now and batch.delivery_count >= self.max_deliveries:
-                batch.state, batch.lease = "quarantined", None
+                batch.state = "quarantined"
 
     def acknowledge(self, batch_id: str, lease: str) -> None:
         batch = self._held(batch_id, lease, "acknowledged")
@@ -293,8 +293,10 @@ class RunModel:
             batch.given_back = None
         self._trim()
         self.set_version(version)
-        left_out = [batch.id for batch in self.batches if batch.step > step and batch not in again]
-        return [batch.id for batch in waiting + again], left_out, version
+        left_out = [batch for batch in self.batches if batch.step > step and batch not in again]
+        for batch in left_out:
+            batch.lease = None
+        return [batch.id for batch in waiting + again], [batch.id for batch in left_out], version
 
     def where(self, group: Group) -> str:
         """Say where a group is: ``queued``, or in which batch, or that it is gone."""
@@ -353,11 +355,12 @@ class RunModel:
         if batch is None:
             if batch_id not in self.ends:
                 raise Refused("batch_not_found")
-            if self.ends[batch_id] != (outcome, lease):
-                raise Refused("lease_lost", f"was {self.ends[batch_id][0]}")
+            ended_as, last_lease = self.ends[batch_id]
+            if ended_as != outcome or lease not in (None, last_lease):
+                raise Refused("lease_lost", f"was {ended_as}")
         elif lease is None and (batch.state == "quarantined" or self._waits(batch)):
             return batch
-        elif batch.state == "quarantined" or batch.lease != lease:
+        elif batch.lease != lease or (batch.state == "quarantined" and outcome != "acknowledged"):
             if outcome == "given back" and lease is not None and batch.given_back == lease:
                 return None
             words = {

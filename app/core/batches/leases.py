@@ -10,6 +10,7 @@ commit ──▶  held ──ack──▶ delivered                             
               │ deadline passed: handed out again, ``held`` under another lease; or, for the last time:
               ▼
           quarantined ──nack──▶ dissolved, or dropped by an operator
+              │ ack under the last lease ──▶ delivered
 """
 
 from collections.abc import Iterable, Sequence
@@ -86,7 +87,8 @@ class Lease:
         delivery_count: How often it was handed out, without deliveries that are known to have reached no trainer.
         step: The run's step after it was taken; after another configuration, at most its starting step.
         relaxed: Whether some minimum is not kept.
-        lease_id: Names this delivery while the batch is held. A trainer that lost the batch cannot end it.
+        lease_id: Names this delivery while the batch is held, or the last one if it is quarantined. A trainer that lost
+            the batch cannot end it.
         deadline_ms: Run clock at which a held batch is handed out again.
         request_id: The request that took a held batch, if it had an id.
         trainer: The trainer that took a held batch, if it gave a name.
@@ -193,8 +195,16 @@ def as_given_back(lease: Lease) -> Lease:
 
 
 def as_quarantined(lease: Lease) -> Lease:
-    """Return a lease that ran out for the last time. No trainer holds it, and its batch is not handed out again."""
-    return replace(lease, state="quarantined", lease_id="", deadline_ms=0, request_id="")
+    """Return a lease that ran out for the last time. No trainer holds it, and its batch is not handed out again.
+
+    It keeps its id: its trainer may still acknowledge the batch.
+    """
+    return replace(lease, state="quarantined", deadline_ms=0, request_id="")
+
+
+def as_withdrawn(lease: Lease) -> Lease:
+    """Return the lease of a quarantined batch after a rewind to an earlier step: its trainer can no longer end it."""
+    return replace(lease, lease_id="")
 
 
 def is_expired(lease: Lease, clock_ms: int) -> bool:

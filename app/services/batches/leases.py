@@ -17,6 +17,7 @@ from app.store.batches.view import BatchView
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import BatchInUse, BatchNotFound, InvalidField
+from lachesis.wire.states import LeaseOutcome
 
 
 class BatchLeaseKind(LeaseKind[BatchView]):
@@ -41,11 +42,11 @@ class BatchLeaseKind(LeaseKind[BatchView]):
         """Return the error for an id that the run does not know."""
         return BatchNotFound(f"run {run} knows no batch {leased_id}")
 
-    def is_meant(self, reading: LeaseReading[BatchView], lease_id: str | None) -> bool:
+    def is_meant(self, reading: LeaseReading[BatchView], lease_id: str | None, outcome: LeaseOutcome | None) -> bool:
         """Return whether a request may end the lease. Without ``lease_id`` it means a batch that no trainer holds."""
         lease = reading.lease
         if lease is None or lease_id is not None:
-            return super().is_meant(reading, lease_id)
+            return super().is_meant(reading, lease_id, outcome)
         return lease.state in ("quarantined", "returned") or is_expired(lease, reading.clock_ms)
 
 
@@ -73,7 +74,7 @@ class BatchLeases:
     async def acknowledge(self, run: str, batch_id: str, lease_id: str, rank: int | None = None) -> tuple[int, ...]:
         """End a batch that was trained on. Safe to repeat.
 
-        A late acknowledgement still counts while no other trainer has taken the batch.
+        A late acknowledgement still counts while no other trainer has taken the batch. It ends a quarantine.
 
         Args:
             run: The run's name.

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, as_withdrawn
 from app.core.batches.rewind import is_quarantined, plan_rewind
 from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView, RunView
@@ -181,9 +181,11 @@ class Retention:
                 await self._end(run, plan.trained, view.policy)
             if any(own.lease.replayed for own in kept):  # count uses that their acknowledgement did not count
                 await self._reservations.settle(run)
-            if await self._batches.rewind(run, step, view, plan.redelivered, plan.policy_version, request_id):
+            quarantined = tuple(map(as_withdrawn, plan.quarantined))
+            changed = [*plan.redelivered, *zip(plan.quarantined, quarantined, strict=True)]
+            if await self._batches.rewind(run, step, view, changed, plan.policy_version, request_id):
                 batches = tuple(lease for _, lease in plan.redelivered)
-                result = RewindResult(batches, plan.quarantined, plan.policy_version, view.rewinds + 1)
+                result = RewindResult(batches, quarantined, plan.policy_version, view.rewinds + 1)
                 break
         await self.trim(run)
         emit(RewindCompleted(run=run, step=step, batches=len(result.batches)))

@@ -13,7 +13,7 @@ from app.services.leases import HOW_IT_ENDED
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import RewindImpossible
+from lachesis.wire.errors import LeaseLost, RewindImpossible
 from lachesis.wire.states import BatchOutcome, LeaseState, SampleOutcome
 from tests.core.views import TTL_MS
 from tests.services.accounting import books_of
@@ -70,6 +70,41 @@ async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, r
     for _ in range(2):
         await services.batches.leases.give_back(RUN, poisoned.lease.batch_id, None, "it is sound after all")
     assert names(await take(services)) == ["a"]
+
+
+@pytest.mark.parametrize("first", ["ack", "nack by an operator", "rewind"])
+async def test_an_ack_under_the_last_lease_ends_a_quarantine_unless_it_comes_too_late(
+    services: Services, redis_client: Redis, first: str
+) -> None:
+    await submit(services, "a", "b")
+    late, leases = (await take(services)).lease, services.batches.leases
+    await run_out(redis_client)
+    await take(services)
+    if first == "nack by an operator":
+        await leases.give_back(RUN, late.batch_id, None, None)
+    if first == "rewind":
+        await services.batches.retention.rewind(RUN, 0)
+    if first == "ack":
+        for _ in range(2):
+            await leases.acknowledge(RUN, late.batch_id, late.lease_id)
+        assert await states(services) == ["held"]
+        return
+    with pytest.raises(LeaseLost):
+        await leases.acknowledge(RUN, late.batch_id, late.lease_id)
+
+
+async def test_the_last_lease_of_a_quarantined_batch_neither_gives_it_back_nor_extends(
+    services: Services, redis_client: Redis
+) -> None:
+    await submit(services, "a", "b")
+    late, leases = (await take(services)).lease, services.batches.leases
+    await run_out(redis_client)
+    await take(services)
+    with pytest.raises(LeaseLost, match="quarantined"):
+        await leases.give_back(RUN, late.batch_id, late.lease_id, None)
+    with pytest.raises(LeaseLost, match="quarantined"):
+        await leases.extend(RUN, late.batch_id, late.lease_id, LEASE_S)
+    assert await states(services) == ["quarantined", "held"]
 
 
 async def test_a_batch_whose_last_lease_ran_out_is_quarantined_without_a_request(
