@@ -248,7 +248,7 @@ async def post_samples(
     use = services.curriculum.samples.bins if asked.bins_only else services.curriculum.samples.sample
     sample = await use(run, curriculum, wanted)
     headers = {"Idempotent-Replay": "true"} if sample.repeated else {}
-    return await large_json_reply(request, sample_json(sample, asked.n), headers)
+    return await large_json_reply(request, sample_json(sample), headers)
 
 
 @router.post(

@@ -72,9 +72,8 @@ def receipt_json(receipt: ObservationReceipt) -> bytes:
     return orjson.dumps({"observed": observed})
 
 
-def sample_json(sample: CurriculumSample, asked: int) -> bytes:
-    """Describe a sample. ``asked`` is how many items, or bins, were requested."""
-    short = len(sample.items) + len(sample.bins) < asked
+def sample_json(sample: CurriculumSample) -> bytes:
+    """Describe a sample."""
     return orjson.dumps(
         {
             "strategy": sample.strategy,
@@ -84,7 +83,7 @@ def sample_json(sample: CurriculumSample, asked: int) -> bytes:
             "in_flight": sample.in_flight,
             "in_flight_ttl_s": sample.in_flight_ttl_s,
             "missing": sample.missing,
-            "retry_after_s": sample.free_s if short else None,
+            "retry_after_s": sample.free_s if sample.missing else None,
         }
     )
 

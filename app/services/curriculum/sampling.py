@@ -70,7 +70,8 @@ class CurriculumSample:
         in_flight: Number of items in flight now.
         free_s: Seconds until the first item in flight is free. None means that no item is in flight.
         in_flight_ttl_s: How long other samples do not get these items, seconds.
-        missing: Why there are fewer items than requested; None if there are enough.
+        missing: Why there are fewer items than requested. None if there are enough, or if ``repeated``: then the other
+            items are no longer held.
     """
 
     strategy: CurriculumStrategy
@@ -161,6 +162,7 @@ class CurriculumSamples:
                 break
             for sampled in items:
                 found.setdefault(sampled.item.key, sampled)
+        is_complete = len(found) == request.n or (taken.repeated and found)
         return CurriculumSample(
             distribution.policy.strategy,
             taken.sample,
@@ -169,7 +171,7 @@ class CurriculumSamples:
             in_flight=taken.in_flight,
             free_s=taken.free_ms / 1000 if taken.free_ms else None,
             in_flight_ttl_s=view.policy.in_flight_ttl_s,
-            missing=distribution.missing(taken.in_flight) if len(found) < request.n else None,
+            missing=None if is_complete else distribution.missing(taken.in_flight),
         )
 
     async def release(self, run: str, name: str, sample_id: str, keys: Sequence[str]) -> int:

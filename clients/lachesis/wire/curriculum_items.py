@@ -225,11 +225,9 @@ class SampledItems(BaseModel):
     missing: SkipValidation[Missing | None] = Field(  # a newer service may have further reasons
         description="Why a sample has fewer items than were asked for. `no_items`: the curriculum has no items. "
         "`in_flight`: all others that the strategy would draw are in flight. `not_drawn`: the strategy would draw no "
-        "others."
+        "others. Null if a repeated request gets the items that it still holds."
     )
-    retry_after_s: float | None = Field(
-        description="If a sample has fewer items than were asked for: seconds until the first item in flight is free."
-    )
+    retry_after_s: float | None = Field(description="With `missing`: seconds until the first item in flight is free.")
 
 
 class ReleaseItems(Body):

@@ -90,6 +90,18 @@ async def test_a_sample_asked_for_again_is_the_same_until_its_items_are_given_ba
     assert (others["sample"] != sample, others["in_flight"]) == (True, 3)
 
 
+async def test_a_repeated_sample_is_short_without_a_reason_after_one_item_was_observed(
+    curriculum: httpx.AsyncClient,
+) -> None:
+    body = {"n": 3, "request_id": "w0-18"}
+    keys = [item["key"] for item in (await curriculum.post(f"{CURRICULUM}/samples", json=body)).json()["items"]]
+    seen = {"observations": [{"item": keys[0], "rewards": [1.0]}]}
+    assert (await curriculum.post(f"{CURRICULUM}/observations", json=seen)).status_code == 200
+    again = (await curriculum.post(f"{CURRICULUM}/samples", json=body)).json()
+    assert sorted(item["key"] for item in again["items"]) == sorted(keys[1:])
+    assert again["missing"] is again["retry_after_s"] is None
+
+
 async def test_a_sample_says_why_it_has_fewer_items_than_were_asked_for(curriculum: httpx.AsyncClient) -> None:
     async def missing(n: int, path: str = CURRICULUM, **about: Any) -> tuple[str | None, float]:
         sample = (await curriculum.post(f"{path}/samples", json={"n": n, **about})).json()
