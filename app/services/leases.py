@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 HOW_IT_ENDED: dict[BatchOutcome | SampleOutcome, str] = {
     "acknowledged": "was acknowledged",
-    "given_back": "was given back",
+    "given_back": "was put back",  # by its trainer, by an operator, or because it could not be handed out again
     "discarded": "was discarded",
     "expired": "its lease ran out",
     "overtaken": "ended because a snapshot of the buffer was restored",

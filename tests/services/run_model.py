@@ -188,7 +188,7 @@ class RunModel:
             self._trim()
 
     def give_back(self, batch_id: str, lease: str | None) -> None:
-        batch = self._held(batch_id, lease, "given back")
+        batch = self._held(batch_id, lease, "put back")
         if batch and batch.rewound and lease is not None:
             batch.given_back = lease
             batch.state, batch.request, batch.lease = "returned", None, None
@@ -361,7 +361,7 @@ class RunModel:
         elif lease is None and (batch.state == "quarantined" or self._waits(batch)):
             return batch
         elif batch.lease != lease or (batch.state == "quarantined" and outcome != "acknowledged"):
-            if outcome == "given back" and lease is not None and batch.given_back == lease:
+            if outcome == "put back" and lease is not None and batch.given_back == lease:
                 return None
             words = {
                 "held": "under another lease",
@@ -393,7 +393,7 @@ class RunModel:
         self.unkept_step = step if self.unkept_step is None else max(self.unkept_step, step)
 
     def _dissolve(self, batch: Batch) -> None:
-        self._end(batch, "given back")
+        self._end(batch, "put back")
         self.queue = sorted(self.queue + batch.groups, key=lambda group: group.arrival)
 
     def _drop(self, group: Group) -> None:

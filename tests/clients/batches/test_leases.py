@@ -149,7 +149,7 @@ async def test_a_lease_that_was_lost_is_not_extended_any_more(held: tuple[str, L
         await asyncio.wait_for(lease._extending, 90)
         assert not lease.held
         assert len(gate.requests) == 1
-        with pytest.raises(LeaseLost, match="was given back"):
+        with pytest.raises(LeaseLost, match="was put back"):
             await lease.ack()
 
 

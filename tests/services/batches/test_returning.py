@@ -93,6 +93,20 @@ async def test_an_ack_under_the_last_lease_ends_a_quarantine_unless_it_comes_too
         await leases.acknowledge(RUN, late.batch_id, late.lease_id)
 
 
+async def test_a_late_ack_for_a_batch_of_a_former_size_blames_no_nack(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, _ = process()
+    await services.runs.administration.create(RUN, config(2), Policy())
+    await submit(services, "a")
+    late = (await take(services)).lease
+    await services.runs.administration.change(RUN, {"batch_size": 4})
+    await run_out(redis_client)
+    assert (await services.batches.dispatch.take(RUN, BatchRequest())).batch is None
+    with pytest.raises(LeaseLost, match="was put back"):
+        await services.batches.leases.acknowledge(RUN, late.batch_id, late.lease_id)
+
+
 async def test_the_last_lease_of_a_quarantined_batch_neither_gives_it_back_nor_extends(
     services: Services, redis_client: Redis
 ) -> None:
