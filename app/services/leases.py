@@ -21,7 +21,7 @@ HOW_IT_ENDED: dict[BatchOutcome | SampleOutcome, str] = {
     "acknowledged": "was acknowledged",
     "given_back": "was put back",  # by its trainer, by an operator, or because it could not be handed out again
     "discarded": "was discarded",
-    "expired": "its lease ran out",
+    "expired": "ended because its lease ran out",
     "overtaken": "ended because a snapshot of the buffer was restored",
 }
 
@@ -159,7 +159,7 @@ def _state_of(lease: Lease) -> str:
         case "returned":
             return "waits to be handed out again"
         case "quarantined":
-            return f"is quarantined: its lease ran out {lease.delivery_count} times"
+            return f"is quarantined: its lease ran out (delivery {lease.delivery_count})"
         case "held":
             return f"is held under another lease (delivery {lease.delivery_count})"
         case "sending" | "sent":

@@ -114,7 +114,7 @@ async def test_the_last_lease_of_a_quarantined_batch_neither_gives_it_back_nor_e
     late, leases = (await take(services)).lease, services.batches.leases
     await run_out(redis_client)
     await take(services)
-    with pytest.raises(LeaseLost, match="quarantined"):
+    with pytest.raises(LeaseLost, match=r"its lease ran out \(delivery 1\)"):
         await leases.give_back(RUN, late.batch_id, late.lease_id, None)
     with pytest.raises(LeaseLost, match="quarantined"):
         await leases.extend(RUN, late.batch_id, late.lease_id, LEASE_S)

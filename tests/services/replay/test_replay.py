@@ -155,7 +155,7 @@ async def test_time_retires_old_chunks_gives_up_gaps_and_ends_samples(buffer: Bu
     sample = await buffer.take(1, lease_s=3)
     await buffer.pass_time(4000)
     assert (await buffer.books()).samples == {}, "its lease ran out"
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost, match="ended because its lease ran out"):
         await buffer.ack(sample)
     await buffer.pass_time(2000)
     books = await buffer.books()
