@@ -298,7 +298,10 @@ class PrioritiesSet(BaseModel):
     """The chunks that have new priorities."""
 
     updated: int = Field(description="Number of priorities that were set.")
-    missing: list[int] = Field(description="Chunks that do not exist, or are retired.")
+    missing: list[int] = Field(
+        description="Chunks that the buffer does not have. It still has archived chunks, and retired chunks that a "
+        "sample holds."
+    )
 
 
 class Chunk(BaseModel):
