@@ -37,7 +37,13 @@ Strategy = Annotated[
     ),
 ]
 Alpha = Annotated[
-    float, Field(ge=0, le=4, description="Exponent of priorities or ranks. 0 means that all chunks are equally likely.")
+    float,
+    Field(
+        ge=0,
+        le=4,
+        description="Exponent of priorities or ranks. 0 means that all chunks are equally likely. Priorities count as "
+        "equal where `priority ** alpha` is above 2^32.",
+    ),
 ]
 Beta = Annotated[
     float,
