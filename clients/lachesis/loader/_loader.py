@@ -165,7 +165,23 @@ class Loader(Generic[K]):
         self._order.load_state_dict(state)
 
     def split(self, part: int, parts: int) -> "Loader[K]":
-        """Return a loader of one part of these samples, at the start of the same epoch. It may have no batch."""
+        """Return a loader of one part of these samples, at the start of the same epoch. It may have no batch.
+
+        Raises:
+            RuntimeError: This loader is in the middle of the epoch.
+            ValueError: No part has a batch. With ``drop_last``, each part leaves out its own last batch.
+        """
+        if not self._order.is_at_start:
+            raise RuntimeError(
+                f"the loader is in the middle of epoch {self.epoch}, and workers load whole epochs: call set_epoch, or "
+                "use num_workers=0"
+            )
+        largest = len(self._order.split(0, parts))
+        if not self._whole(largest):
+            raise ValueError(
+                f"no batch: each of {parts} workers has at most {largest} samples of an epoch, and batch_size is "
+                f"{self.batch_size}"
+            )
         loader = copy.copy(self)
         loader._order = self._order.split(part, parts)
         return loader

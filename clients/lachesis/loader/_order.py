@@ -73,6 +73,11 @@ class Order:
         """Return the number of samples of an epoch."""
         return len(self._share)
 
+    @property
+    def is_at_start(self) -> bool:
+        """Whether no sample of the current epoch was handed out."""
+        return not self._first and not self._beyond
+
     def samples(self, epoch: int) -> NDArray[np.int64]:
         """Return the indices of the samples of an epoch, by their places in it."""
         everything = np.arange(self._samples) if self._seed is None else _shuffled(self._samples, self._seed, epoch)

@@ -17,7 +17,10 @@ def dataset(loader: Loader[Any]) -> Any:
     worker loads its own part of the samples, with as many readers as the loader has, and forms its own batches. Workers
     that are not persistent start again with every loop over the DataLoader: call `set_epoch` before each loop. Those
     that persist begin the next epoch with each loop. What is left of an epoch whose loop was left never comes. Without
-    workers, the dataset can be saved and restored as the loader is.
+    workers, the dataset can be saved and restored as the loader is. With ``drop_last``, each worker leaves out its own
+    last batch.
+
+    The loop raises RuntimeError if workers get a loader in the middle of an epoch, and ValueError if none has a batch.
 
     Raises:
         ModuleNotFoundError: PyTorch is not installed.

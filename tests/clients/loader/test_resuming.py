@@ -135,3 +135,21 @@ def test_an_epoch_can_be_gone_to() -> None:
     loader, there = loader_of(epochs=2), loader_of(epochs=1)
     there.set_epoch(1)
     assert [batch.keys for batch in there] == [batch.keys for batch in loader if batch.epoch == 1]
+
+
+def test_workers_get_no_part_of_a_loader_in_the_middle_of_an_epoch() -> None:
+    """They would load samples again that the saved state has."""
+    loader, restored = loader_of(), loader_of()
+    next(iter(loader))
+    restored.load_state_dict(saved(loader.state_dict()))
+    with pytest.raises(RuntimeError, match="in the middle of epoch 0"):
+        restored.split(0, 2)
+    restored.set_epoch(1)
+    assert restored.split(0, 2).epoch == 1
+
+
+def test_parts_that_have_no_batch_are_refused_if_all_are_so() -> None:
+    loader = loader_of(batch_size=8, drop_last=True)
+    assert [len(loader.split(part, 3)) for part in range(3)] == [1, 1, 0]
+    with pytest.raises(ValueError, match="each of 3 workers has at most 8 samples"):
+        loader_of(batch_size=9, drop_last=True).split(0, 3)

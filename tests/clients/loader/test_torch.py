@@ -200,6 +200,14 @@ def test_workers_that_persist_begin_the_next_epoch_after_a_loop_that_was_left(me
     assert next(iter(loader)).epoch > 1
 
 
+@pytest.mark.slow
+def test_workers_refuse_a_loader_in_the_middle_of_an_epoch() -> None:
+    loader = loader_of()
+    loader.load_state_dict({**loader.state_dict(), "handed_out": 4})
+    with pytest.raises(RuntimeError, match="in the middle of epoch 0"):
+        list(torch_loader(loader, 2))
+
+
 def test_without_workers_a_dataset_is_restored_as_its_loader() -> None:
     data = dataset(loader_of(seed=1))
     whole = [batch.keys for batch in loader_of(seed=1)]
