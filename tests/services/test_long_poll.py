@@ -286,10 +286,10 @@ async def test_who_went_away_in_the_first_attempt_gets_no_other(crowd: Crowd) ->
 
 async def test_those_behind_an_attempt_without_an_answer_of_redis_fail_with_it() -> None:
     """Each would wait for Redis as long as the first."""
-    line, gate, made = AttemptLock(), asyncio.Event(), []
+    lock, gate, made = AttemptLock(), asyncio.Event(), []
 
     async def attempt(name: str, error: LachesisError | None) -> str:
-        async with line.attempt():
+        async with lock.attempt():
             made.append(name)
             await gate.wait()
             if error is not None:
