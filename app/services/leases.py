@@ -143,7 +143,7 @@ class LeaseKind(ABC, Generic[V]):
         if lease is not None:
             if self.is_meant(reading, lease_id, outcome):
                 return lease
-            if outcome == "given_back" and lease.given_back == lease_id:
+            if outcome == "given_back" and lease_id and lease.given_back == lease_id:
                 return None
             raise LeaseLost(f"{self.noun} {leased_id} {_state_of(lease)}")
         if end is None:
