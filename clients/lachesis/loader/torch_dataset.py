@@ -16,7 +16,7 @@ def dataset(loader: Loader[Any]) -> Any:
     ``DataLoader(dataset(loader), batch_size=None, num_workers=2)`` returns a `LoadedBatch` of tensors each time. Each
     worker loads its own part of the samples, with as many readers as the loader has, and forms its own batches. Workers
     that are not persistent start again with every loop over the DataLoader: call `set_epoch` before each loop. Those
-    that persist begin the next epoch with each loop. What is left of an epoch whose loop was left never comes. Without
+    that persist begin the next epoch with each loop: if a loop is left early, the rest of its epoch is skipped. Without
     workers, the dataset can be saved and restored as the loader is. With ``drop_last``, each worker leaves out its own
     last batch.
 
