@@ -26,7 +26,7 @@ def page(results: Results, machine: Mapping[str, Any]) -> str:
 
 Measured by `make bench`. Servers, Redis and the load generator share one machine's cores. The contestants get the same
 bodies in interleaved rounds. A figure is the median of its rounds, with the lowest and the highest in brackets.
-A run also keeps every round, as JSON. "vs" is the ratio of two medians, and says how many times better this
+`make bench` also keeps every round, as JSON. "vs" is the ratio of two medians, and says how many times better this
 service is: below 1 x it is worse. Rates change with the day and the machine, ratios much less.
 
 | machine | |

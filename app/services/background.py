@@ -65,11 +65,13 @@ class Periodic:
                 await self._work()
             except Exception as error:  # noqa: BLE001 - nobody waits for this task, so nobody would see its end
                 self._failed(error)
+            else:
+                self._lines = LogBackoff()  # the next failure is a new one
 
     def _failed(self, error: Exception) -> None:
         is_damage = isinstance(error, StoreRefused | UnreadableRecord)
         if isinstance(error, StoreUnavailable) and not is_damage:  # the next time does what is missing
             log.debug("%s: %s", self._what, error)
-        elif self._lines.is_due(self._what):
+        elif self._lines.is_due(type(error).__name__):
             trace = None if is_damage else error
             log.error("%s failed, and will be tried again: %s", self._what, error, exc_info=trace)

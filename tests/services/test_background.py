@@ -32,6 +32,25 @@ async def test_a_failure_is_logged_and_does_not_end_the_task(
     assert ("Traceback" in caplog.text) is isinstance(error, ValueError)
 
 
+async def test_each_new_failure_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    failures = iter([ValueError("one"), ValueError("again"), KeyError("two"), None, ValueError("three")])
+    done = asyncio.Event()
+
+    async def work() -> None:
+        failure = next(failures, None)
+        if failure is not None:
+            raise failure
+        if "three" in caplog.text:
+            done.set()
+
+    task = Periodic("reading numbers", 0.0, work)
+    task.start()
+    await done.wait()
+    await task.stop()
+    lines = [record.message for record in caplog.records if record.name == "lachesis.background"]
+    assert [line.rpartition(": ")[2] for line in lines] == ["one", "'two'", "three"]
+
+
 async def test_an_outage_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     """The log has lines of its own about outages."""
     caplog.set_level(logging.INFO)

@@ -127,7 +127,7 @@ class Demand:
         return Credit(0, 0, self._usable[caller] + more, refusal)
 
     def _refusal(self, caller: int) -> str | None:
-        """Return why an environment may start nothing, however little waits. None if credits decide."""
+        """Return why an environment may start nothing, whatever is queued. None if credits decide."""
         if self.view.policy.intake_paused:
             return _INTAKE_PAUSED
         if self._horizon == 0:

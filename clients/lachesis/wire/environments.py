@@ -88,7 +88,7 @@ class Environments(BaseModel):
 class Joined(EnvironmentStatus):
     """The environment that a process joined, and its id as a member."""
 
-    member: str = Field(description="The member's id. Send it when you send heartbeats, ask for credits, or leave.")
+    member: str = Field(description="The member's id. Send it when you send heartbeats, and when you leave.")
     warnings: list[Warned] = Field(default_factory=list, description="What cannot work in the run, as in `/status`.")
 
 
