@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.logs import LogBackoff
-from lachesis.wire.errors import StoreRefused, StoreUnavailable, UnreadableRecord
+from app.services.isolation import Failure, isolated
+from lachesis.wire.errors import StoreUnavailable
 
 log = logging.getLogger("lachesis.background")
 
@@ -62,16 +63,15 @@ class Periodic:
         while True:
             await asyncio.sleep(self._pause_s)
             try:
-                await self._work()
-            except Exception as error:  # noqa: BLE001 - nobody waits for this task, so nobody would see its end
-                self._failed(error)
+                done = await isolated(self._work())
+            except StoreUnavailable as error:  # the next time does what is missing
+                log.debug("%s: %s", self._what, error)
+                continue
+            if isinstance(done, Failure):
+                self._failed(done)
             else:
                 self._lines = LogBackoff()  # the next failure is a new one
 
-    def _failed(self, error: Exception) -> None:
-        is_damage = isinstance(error, StoreRefused | UnreadableRecord)
-        if isinstance(error, StoreUnavailable) and not is_damage:  # the next time does what is missing
-            log.debug("%s: %s", self._what, error)
-        elif self._lines.is_due(type(error).__name__):
-            trace = None if is_damage else error
-            log.error("%s failed, and will be tried again: %s", self._what, error, exc_info=trace)
+    def _failed(self, failure: Failure) -> None:
+        if self._lines.is_due(type(failure.error).__name__):
+            log.error("%s failed, and will be tried again: %s", self._what, failure.error, exc_info=failure.trace)

@@ -32,6 +32,11 @@ class Failure:
         """Return the failure in words."""
         return str(self.error) if isinstance(self.error, LachesisError) else repr(self.error)
 
+    @property
+    def trace(self) -> Exception | None:
+        """Return the error to log with its traceback. None for errors of our own, whose message is enough."""
+        return None if isinstance(self.error, LachesisError) else self.error
+
 
 async def isolated(work: Awaitable[T]) -> T | Failure:
     """Do something for one run; return its failure, if any.
@@ -121,8 +126,7 @@ class RunFailures:
         self._troubles[run] = RepeatedFailure(failure, attempts, since_s, now + pause_s)
         if self._lines.is_due(run):
             fields = {"run": run, "detail": failure.detail, "attempts": attempts, "again_in_s": pause_s}
-            trace = None if isinstance(failure.error, LachesisError) else failure.error
-            log.error("%s fails", self._what, exc_info=trace, extra={"fields": fields})
+            log.error("%s fails", self._what, exc_info=failure.trace, extra={"fields": fields})
 
     def went_well(self, run: str) -> None:
         """Record a success of a run."""
