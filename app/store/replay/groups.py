@@ -89,7 +89,7 @@ class GroupInsertionStore:
         groups = [_entering(one) for one in stored if one.chunk_id is None]  # another process may have taken them in
         return (view, groups, read_candidates(victims, candidates)) if groups else None
 
-    async def commit(self, run: str, insertion: GroupInsertion, view: ReplayView) -> scripts.TakeInOutcome:
+    async def commit(self, run: str, insertion: GroupInsertion, view: ReplayView) -> scripts.GroupInsertionOutcome:
         """Carry out what was planned on ``view``. Safe to repeat.
 
         Returns:
@@ -113,7 +113,7 @@ class GroupInsertionStore:
             plan=plan,
             group_ids=insertion.groups,
         )
-        return outcome(await self._connection.run(command), get_args(scripts.TakeInOutcome))
+        return outcome(await self._connection.run(command), get_args(scripts.GroupInsertionOutcome))
 
 
 def _entering(stored: FragmentRecord) -> GroupToInsert:

@@ -10,7 +10,7 @@ from app.store.redis.scripts import script
 InsertOutcome = Literal["inserted", "outdated", "blocked", "crowded"]
 """What `insert_fragments` returns."""
 
-TakeInOutcome = Literal["taken", "outdated", "crowded"]
+GroupInsertionOutcome = Literal["taken", "outdated", "crowded"]
 """What `insert_groups` returns."""
 
 

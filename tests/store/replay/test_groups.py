@@ -38,7 +38,7 @@ class Entering:
         view, groups, victims = found
         return plan_group_insertion(view, groups, victims), view
 
-    async def take_in(self, insertion: GroupInsertion, view: ReplayView) -> str:
+    async def commit(self, insertion: GroupInsertion, view: ReplayView) -> str:
         """Carry it out; the books are checked on the way."""
         word = await self.groups.commit(RUN, insertion, view)
         await self.moves.books()
@@ -59,8 +59,8 @@ async def entering(store: Store) -> Entering:
 async def test_groups_are_taken_in_once_however_often_it_is_tried(entering: Entering) -> None:
     await entering.train("a", "b")
     insertion, view = await entering.plan()
-    assert await entering.take_in(insertion, view) == "taken"
-    assert await entering.take_in(insertion, view) == "outdated"
+    assert await entering.commit(insertion, view) == "taken"
+    assert await entering.commit(insertion, view) == "outdated"
     assert await entering.sampleable() == ["a", "b"]
     assert await entering.groups.look(RUN, 10, 10) is None
 
@@ -69,9 +69,9 @@ async def test_of_two_who_take_in_the_same_groups_one_looks_again(entering: Ente
     await entering.train("a", "b")
     some, view = await entering.plan(most=1)
     every, _ = await entering.plan()
-    assert await entering.take_in(some, view) == "taken"
-    assert await entering.take_in(every, view) == "outdated"
-    assert await entering.take_in(*await entering.plan()) == "taken"
+    assert await entering.commit(some, view) == "taken"
+    assert await entering.commit(every, view) == "outdated"
+    assert await entering.commit(*await entering.plan()) == "taken"
     assert await entering.sampleable() == ["a", "b"]
 
 
@@ -79,13 +79,13 @@ async def test_nobody_takes_in_what_another_version_or_configuration_would_not(e
     await entering.train("a")
     insertion, view = await entering.plan()
     await entering.store.runs.set_policy_version(RUN, 1, Trained())
-    assert await entering.take_in(insertion, view) == "outdated"
+    assert await entering.commit(insertion, view) == "outdated"
     insertion, view = await entering.plan()
     assert await entering.moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
-    assert await entering.take_in(insertion, view) == "outdated"
+    assert await entering.commit(insertion, view) == "outdated"
     insertion, view = await entering.plan()
     assert (view.context.session, insertion.counts["dropped:old_session"], insertion.chunks) == (1, 1, ())
-    assert await entering.take_in(insertion, view) == "taken"
+    assert await entering.commit(insertion, view) == "taken"
     assert (await entering.moves.books()).fragments == {}
 
 
@@ -94,8 +94,8 @@ async def test_room_is_made_for_groups_as_for_fragments(entering: Entering) -> N
     await entering.train("a", "b", "c")
     insertion, view = await entering.plan(candidates=1)
     assert insertion.freed == ("a",), "the last of them would evict it"
-    assert await entering.take_in(insertion, view) == "crowded"
-    assert await entering.take_in(*await entering.plan()) == "taken"
+    assert await entering.commit(insertion, view) == "crowded"
+    assert await entering.commit(*await entering.plan()) == "taken"
     assert await entering.sampleable() == ["b", "c"]
     books = await entering.moves.books()
     assert (books.total("retired:evicted"), books.total("dropped:evicted")) == (2, 1)
@@ -108,7 +108,7 @@ async def test_an_admission_that_is_repeated_frees_nothing_that_the_buffer_has_b
     for group_id in ("a", "b"):
         await entering.store.acknowledge(await entering.store.take(group_id))
     assert await entering.store.admit(*own, ids=["a", "b"]) == [True, True]
-    assert await entering.take_in(*await entering.plan()) == "taken"
+    assert await entering.commit(*await entering.plan()) == "taken"
     await entering.store.groups.delete_marked(RUN)
     assert await entering.store.payloads() == {"a", "b"}
     assert await entering.store.redis.zcard(KEYS.unreferenced) == 0
@@ -120,7 +120,7 @@ async def test_a_group_of_the_buffer_that_is_dropped_from_the_queue_keeps_its_pa
     await store.admit(encoded(1, version=1), encoded(2), ids=["a", "newest"])
     taken = await store.take("a")
     await store.acknowledge(taken, keep=True)
-    assert await entering.take_in(*await entering.plan()) == "taken"
+    assert await entering.commit(*await entering.plan()) == "taken"
     again = replace(taken, delivery_count=2)
     assert await store.rewind(0, [again])
     groups = await store.batches.groups_of(RUN, again.batch_id)
