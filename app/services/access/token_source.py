@@ -218,6 +218,6 @@ class TokenSource:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Note that the error of a task was seen: those who wait for it get it, and at times nobody waits."""
+    """Mark the error of a task as seen. Requests that wait for the task get the error; often none waits."""
     if not task.cancelled():
         task.exception()

@@ -270,7 +270,7 @@ class RunStatus(_StatusModel):
         default=False, description="Whether an operator has paused serving: the run hands out no batches."
     )
     oldest_waiting_s: float | None = Field(
-        description="Age of the oldest queued group that fits a batch, seconds. Null if there is none."
+        description="Age of the oldest queued group that fits a batch, seconds. Null if no queued group fits."
     )
     environments: list[EnvironmentStatus] = Field(description="A page of the registered environments, by id.")
     next_after: int | None = Field(
