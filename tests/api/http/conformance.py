@@ -4,19 +4,21 @@ Every reply that a test of the API gets passes through `check_reply`, also those
 """
 
 import copy
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import httpx
-from jsonschema_rs import Draft202012Validator
+from jsonschema_rs import Draft202012Validator, Registry
 
 from app.api.pages.operators import VERSION
 from app.main import create_app
 from app.settings import ServiceSettings
 
 OPENAPI: dict[str, Any] = create_app(ServiceSettings()).openapi()
+_DOCUMENT = "urn:openapi"
 NAMED_HEADERS = ("lachesis-", "location", "idempotent-replay", "retry-after")
 Operation = tuple[str, str]
 
@@ -127,15 +129,15 @@ def check_reply(reply: httpx.Response) -> Operation | None:
 
 @cache
 def _validator(method: str, path: str, status: str, media_type: str) -> Draft202012Validator:
-    schema = answers((method, path))[status]["content"][media_type]["schema"]
-    return Draft202012Validator(schema | {"components": _strict()})
+    schema = json.dumps(answers((method, path))[status]["content"][media_type]["schema"])
+    return Draft202012Validator(json.loads(schema.replace('"#/', f'"{_DOCUMENT}#/')), registry=_strict())
 
 
 @cache
-def _strict() -> dict[str, Any]:
-    """The document's schemas, with every key refused that they do not name."""
+def _strict() -> Registry:
+    """The document's schemas, with every key refused that they do not name. All validators share them."""
     components: dict[str, Any] = copy.deepcopy(OPENAPI["components"])
     for schema in components["schemas"].values():
         if "properties" in schema:
             schema.setdefault("additionalProperties", False)
-    return components
+    return Registry([(_DOCUMENT, {"components": components})])
