@@ -1,55 +1,65 @@
 """Decide what each role may do. Every route names one permission."""
 
-from enum import Enum, auto
+from enum import Enum, auto, unique
 
 from app.core.access.identity import Identity
 from lachesis.wire.access import Role
 from lachesis.wire.errors import PermissionDenied
 
 
+class Scope(Enum):
+    """What a permission is about."""
+
+    SERVICE = auto()
+    RUN = auto()
+
+
+@unique
 class Permission(Enum):
-    """What a route needs. Those of a run also need an identity that is for the run."""
+    """What a route needs: its scope, and what it allows. Those of a run also need an identity for the run."""
 
-    # Of the service
-    OPEN = auto()  # nothing: liveness and readiness
-    DESCRIBE = auto()  # read what the service is: its version, its documents
-    METRICS = auto()  # read metrics, of own runs
-    LIST_RUNS = auto()  # list own runs
-    CREATE_RUN = auto()  # create a run; the route asks for SET_UP in the run that the body names
-    PLAN_SHARDS = auto()  # divide a dataset
-    TOKENS = auto()  # create and revoke tokens
-    AUDIT = auto()  # read who changed what in own runs
+    _value_: tuple[Scope, str]
 
-    # Of a run
-    READ = auto()  # its state, settings and statistics
-    READ_CONTENTS = auto()  # contents of groups and fragments
-    READ_SETTINGS = auto()  # what environments and trainers of Atropos ask before they begin
-    PRODUCE = auto()  # join, send heartbeats, submit, leave
-    SAMPLE_ITEMS = auto()  # sample items of a curriculum, and report how they went
-    TRAIN = auto()  # take and end batches and samples; versions, checkpoints, rewinds
-    SET_UP = auto()  # create the run, its replay buffer, its curricula, or change them
-    OPERATE = auto()  # change or remove what others depend on
+    OPEN = Scope.SERVICE, "nothing: liveness and readiness"
+    DESCRIBE = Scope.SERVICE, "read what the service is: its version, its documents"
+    METRICS = Scope.SERVICE, "read metrics, of own runs"
+    LIST_RUNS = Scope.SERVICE, "list own runs"
+    CREATE_RUN = Scope.SERVICE, "create a run; the route asks for SET_UP in the run that the body names"
+    PLAN_SHARDS = Scope.SERVICE, "divide a dataset"
+    TOKENS = Scope.SERVICE, "create and revoke tokens"
+    AUDIT = Scope.SERVICE, "read who changed what in own runs"
+
+    READ = Scope.RUN, "its state, settings and statistics"
+    READ_CONTENTS = Scope.RUN, "contents of groups and fragments"
+    READ_SETTINGS = Scope.RUN, "what environments and trainers of Atropos ask before they begin"
+    PRODUCE = Scope.RUN, "join, send heartbeats, submit, leave"
+    SAMPLE_ITEMS = Scope.RUN, "sample items of a curriculum, and report how they went"
+    TRAIN = Scope.RUN, "take and end batches and samples; versions, checkpoints, rewinds"
+    SET_UP = Scope.RUN, "create the run, its replay buffer, its curricula, or change them"
+    OPERATE = Scope.RUN, "change or remove what others depend on"
 
 
-_OF_THE_SERVICE = frozenset(
-    {
-        Permission.OPEN,
-        Permission.DESCRIBE,
-        Permission.METRICS,
-        Permission.LIST_RUNS,
-        Permission.CREATE_RUN,
-        Permission.PLAN_SHARDS,
-        Permission.TOKENS,
-        Permission.AUDIT,
-    }
-)
 _FOR_ALL_RUNS = frozenset({Permission.TOKENS})  # it could give itself every other permission
 
 ROLES: dict[Role, frozenset[Permission]] = {
     "environment": frozenset(
         {Permission.DESCRIBE, Permission.READ_SETTINGS, Permission.PRODUCE, Permission.SAMPLE_ITEMS}
     ),
-    "trainer": frozenset(Permission) - {Permission.PRODUCE, Permission.OPERATE, Permission.TOKENS, Permission.AUDIT},
+    "trainer": frozenset(
+        {
+            Permission.DESCRIBE,
+            Permission.METRICS,
+            Permission.LIST_RUNS,
+            Permission.CREATE_RUN,
+            Permission.PLAN_SHARDS,
+            Permission.READ,
+            Permission.READ_CONTENTS,
+            Permission.READ_SETTINGS,
+            Permission.SAMPLE_ITEMS,
+            Permission.TRAIN,
+            Permission.SET_UP,
+        }
+    ),
     "viewer": frozenset(
         {
             Permission.DESCRIBE,
@@ -62,8 +72,7 @@ ROLES: dict[Role, frozenset[Permission]] = {
     "operator": frozenset(Permission),
     "metrics": frozenset({Permission.METRICS}),
 }
-"""The permissions of each role. `Permission.OPEN` needs none."""
-
+"""The permissions of each role. A new permission is the operator's until a role lists it. `OPEN` needs no role."""
 
 AUDITED = frozenset({Permission.CREATE_RUN, Permission.SET_UP, Permission.OPERATE, Permission.TOKENS})
 """Requests with these permissions are in the audit trail if they may change something."""
@@ -79,7 +88,7 @@ class AccessDecision(Enum):
 
 def in_a_run(permission: Permission) -> bool:
     """Return whether a permission is about one run."""
-    return permission not in _OF_THE_SERVICE
+    return permission.value[0] is Scope.RUN
 
 
 def allowed(identity: Identity) -> list[Permission]:

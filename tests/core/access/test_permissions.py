@@ -11,6 +11,28 @@ def identity(role: Role, runs: str = "math-*", **more: bool) -> Identity:
     return Identity("x", "token", role, (runs,), **more)
 
 
+def test_each_permission_is_given_to_these_roles_only() -> None:
+    """A new permission fails here until somebody decides who gets it."""
+    assert {one: {role for role in ROLES if one in ROLES[role]} for one in Permission} == {
+        Permission.OPEN: {"operator"},
+        Permission.DESCRIBE: {"environment", "trainer", "viewer", "operator"},
+        Permission.METRICS: {"trainer", "viewer", "operator", "metrics"},
+        Permission.LIST_RUNS: {"trainer", "viewer", "operator"},
+        Permission.CREATE_RUN: {"trainer", "operator"},
+        Permission.PLAN_SHARDS: {"trainer", "operator"},
+        Permission.TOKENS: {"operator"},
+        Permission.AUDIT: {"operator"},
+        Permission.READ: {"trainer", "viewer", "operator"},
+        Permission.READ_CONTENTS: {"trainer", "operator"},
+        Permission.READ_SETTINGS: {"environment", "trainer", "viewer", "operator"},
+        Permission.PRODUCE: {"environment", "operator"},
+        Permission.SAMPLE_ITEMS: {"environment", "trainer", "operator"},
+        Permission.TRAIN: {"trainer", "operator"},
+        Permission.SET_UP: {"trainer", "operator"},
+        Permission.OPERATE: {"operator"},
+    }
+
+
 def test_a_foreign_run_does_not_exist_whatever_the_role() -> None:
     for role in ROLES:
         for permission in filter(in_a_run, Permission):
