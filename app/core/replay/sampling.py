@@ -19,7 +19,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
@@ -179,8 +179,10 @@ def draw_probabilities(
             distribution = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
         case "staleness":
             distribution = [_staleness_weight(each.low, totals.version) / totals.weight for each in taken]
-        case _:
+        case "fifo" | "lifo":
             distribution = [1.0 for _ in taken]
+        case never:
+            assert_never(never)
     return [max(probability, sys.float_info.min) for probability in distribution]
 
 
@@ -208,7 +210,10 @@ def spans_of(counts: ChunkCounts, strategy: SamplingStrategy) -> tuple[ChunkSort
             return "versions", [(version, version, n) for version, n in sorted(counts.versions.items())]
         case "rank":
             return "weights", [(0, MAX_SCORE, counts.chunks)]
-    return "order", [(0, MAX_SCORE, counts.chunks)]
+        case "uniform" | "fifo" | "lifo" | "recency":
+            return "order", [(0, MAX_SCORE, counts.chunks)]
+        case never:
+            assert_never(never)
 
 
 def _by_place(
@@ -235,7 +240,7 @@ def _by_place(
             )
         case "rank":
             return chunks - zipf_without_replacement(sampling.alpha, chunks, wanted, generator)
-        case _:
+        case "staleness":
             each = np.array([_staleness_weight(v, counts.version) for v in sorted(counts.versions)], np.float64)
             return sample_without_replacement(
                 lambda count: sample_spans(each * sizes, sizes, count, generator)[1],
@@ -244,6 +249,10 @@ def _by_place(
                 wanted,
                 generator,
             )
+        case "proportional":
+            raise AssertionError("it draws by weight")
+        case never:
+            assert_never(never)
 
 
 def _by_weight(

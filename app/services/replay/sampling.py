@@ -1,5 +1,7 @@
 """Draw a sample from the buffer, and draw again if the buffer changed in the meantime."""
 
+from typing import assert_never
+
 from app.core.batches.leases import Lease
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import LimiterBlock, may_sample, samples_open
@@ -89,7 +91,10 @@ class ChunkSampling:
             case "staleness":
                 versions = {each: n for each, n in (await self._replay.versions(run)).items() if each <= version}
                 return ChunkCounts(sum(versions.values()), versions=versions, version=version)
-        return ChunkCounts(view.size, version=version)
+            case "uniform" | "fifo" | "lifo" | "rank" | "recency":
+                return ChunkCounts(view.size, version=version)
+            case never:
+                assert_never(never)
 
 
 def sampling_limits(view: ReplayView) -> Limits:

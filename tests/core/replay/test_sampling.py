@@ -192,6 +192,15 @@ def test_probabilities_are_the_distribution(sampling: Sampling) -> None:
     assert told == pytest.approx([distribution_of(BUFFER, sampling)[chunk] for chunk in chunks])
 
 
+@pytest.mark.parametrize("strategy", sorted({*get_args(SamplingStrategy)} - {"fifo", "lifo"}))
+def test_the_probabilities_of_all_chunks_sum_to_one(strategy: SamplingStrategy) -> None:
+    """Importance weights depend on it."""
+    sampling = Sampling(strategy=strategy, half_life_chunks=2.0)
+    chunks, taken, _ = BUFFER.sample(sampling, 5, seed=2, counter=0)
+    weights = [BUFFER.weights[chunk] for chunk in chunks]
+    assert sum(draw_probabilities(taken, weights, totals_of(BUFFER.counts, strategy), sampling)) == pytest.approx(1)
+
+
 def test_probabilities_are_never_zero() -> None:
     """An importance weight divides by them."""
     hopeless = ChunkDraw("order", 0, 1, rank=0)

@@ -23,7 +23,7 @@ from lachesis.wire.errors import (
     ReplayNotFound,
     SampleNotFound,
 )
-from lachesis.wire.replay import Eviction, RateLimiter
+from lachesis.wire.replay import Eviction, RateLimiter, SamplingStrategy
 from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
@@ -36,7 +36,6 @@ POLICY: dict[str, Any] = {
     "max_reuse": 3,
     "reorder_window_s": 1.0,
 }
-STRATEGIES = ("uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness")
 GOINGS_BACK = ("take a", "take b", "restore a", "drop b", "take c", "restore c", "take a", "take b", "delete")
 
 
@@ -86,7 +85,7 @@ class Crowd:
     async def train_once(self) -> None:
         """Take a sample, if there is one."""
         services = self.somewhere.process[0]
-        sampling = {"strategy": self.dice.choice(STRATEGIES)}
+        sampling = {"strategy": self.dice.choice(get_args(SamplingStrategy))}
         asked = ReplaySampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
         sample = await services.replay.samples.take(RUN, asked)
         if not isinstance(sample, ReplaySample):

@@ -7,7 +7,7 @@ so much at once that the time that calls take makes no difference.
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pytest
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ from app.store.groups.store import GroupStore
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.errors import LachesisError
-from lachesis.wire.replay import RateLimiter
+from lachesis.wire.replay import RateLimiter, SamplingStrategy
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, config
@@ -191,7 +191,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule(
         wanted=st.sampled_from((1, 2, 2, 3, 5)),
-        strategy=st.sampled_from(("fifo", "lifo", "uniform", "proportional", "rank", "recency", "staleness")),
+        strategy=st.sampled_from(get_args(SamplingStrategy)),
         request=st.sampled_from((None, None, "r1", "r2")),
         lease_s=leases_s,
     )
