@@ -39,6 +39,7 @@ from lachesis.wire.states import SAMPLEABLE, DropReason
 _TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: factor on the number needed, spare ones, largest number
 _MANY = 256
 _ATTEMPTS = 16
+_NOT_DRAWN = Sampling(strategy="fifo")  # a reservation names its chunks: each has the probability 1, as in fifo
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class ReplayMixing:
                 contents=batch.replayed,
                 sharding=None,
             )
-            drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkTotals(view.size, version=view.context.version))
+            drawn_on = DrawnOn(_NOT_DRAWN, ChunkTotals(view.size, version=view.context.version))
             counter = max(mixture.counter, view.total("draws"))
             found = await self._samples.take(
                 run, lease, len(chunks), view, drawn_on, draws, counter, sampling_limits(view)
