@@ -64,10 +64,7 @@ class Service:
 
     def token(self, role: str, **scope: Any) -> str:
         """Create a token."""
-        asked = {"role": role, **scope}
-        reply = httpx.post(f"{self.url}/v1/tokens", json=asked, headers=self.headers, timeout=30, trust_env=False)
-        reply.raise_for_status()
-        return str(reply.json()["token"])
+        return str(self.send("POST", "/v1/tokens", role=role, **scope)["token"])
 
     def status(self) -> dict[str, Any]:
         """Read ``/status``."""
@@ -79,6 +76,14 @@ class Service:
         reply.raise_for_status()
         found: dict[str, Any] = reply.json()
         return found
+
+    def send(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        """Send a JSON object and give that of the answer."""
+        url = f"{self.url}{path}"
+        reply = httpx.request(method, url, json=body, headers=self.headers, timeout=30, trust_env=False)
+        reply.raise_for_status()
+        answer: dict[str, Any] = reply.json()
+        return answer
 
     def has(self, path: str) -> bool:
         """Return whether something is there."""

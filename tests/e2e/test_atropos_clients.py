@@ -20,6 +20,7 @@ pytestmark = pytest.mark.e2e
 
 PATIENCE_S = 300.0
 PLENTY_OF_BATCHES = 4
+PLENTY_OF_LOOKS = 5
 ITEMS = 40
 
 
@@ -150,6 +151,35 @@ def test_an_atropos_environment_uses_a_curriculum(one_worker: Service, tmp_path:
         for key, means in scores.items():
             assert story.service.read(f"{items}/items/{key}")["history"] == pytest.approx(means[-50:])
         assert story.service.read(items)["settings"]["strategy"] == "learnability"
+
+
+def test_real_clients_start_no_groups_in_a_pause_and_continue_after_it(one_worker: Service, tmp_path: Path) -> None:
+    """In the first pause they join, in the second they are at work."""
+    one_worker.send("POST", "/v1/runs", name="default", batch_size=BATCH_SIZE, intake_paused=True)
+    with Story(one_worker, tmp_path, names=("minimum", "binary")) as story:
+        for _ in range(2):
+            done = {name: len(story.events(name)) for name in story.environments}
+            one_worker.send("PATCH", "/v1/runs/default", intake_paused=True)
+            for name in story.environments:
+                paused = wait_for(story, name, "paused", done[name], PLENTY_OF_LOOKS)
+                assert "begun" not in paused[paused.index("paused") :]
+            one_worker.send("PATCH", "/v1/runs/default", intake_paused=False)
+            for name in story.environments:
+                wait_for(story, name, "begun", len(story.events(name)))
+            story.wait_for_batches(2, PATIENCE_S)
+        account = story.finish()
+        assert account.complaints() == []
+        assert all(sent.acknowledged for sent in account.sent), "an environment sent nothing"
+
+
+def wait_for(story: Story, name: str, event: str, after: int, times: int = 1) -> list[str]:
+    """Give what an environment wrote down after its first events, once one more event is there so many times."""
+
+    def written() -> list[str]:
+        return [str(each["event"]) for each in story.events(name)[after:]]
+
+    story.environments[name].wait_until(f"{name} wrote {event!r}", lambda: written().count(event) >= times)
+    return written()
 
 
 def total(scores: Mapping[str, list[float]]) -> int:

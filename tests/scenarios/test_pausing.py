@@ -108,7 +108,7 @@ async def test_a_paused_run_stays_paused_when_the_service_starts_again(redis_url
 
 
 async def test_environments_of_atropos_are_held_back_and_lose_nothing(client: httpx.AsyncClient) -> None:
-    """They repeat no refused group. So they see a full queue, and the run takes what they had begun."""
+    """They repeat no refused group. So the run leaves them no part of a batch, and takes what they had begun."""
     base = "/runs/run/atropos"
     await make_run(client, batch_size=2)
     await taken_by_atropos(client, base)
@@ -116,7 +116,7 @@ async def test_environments_of_atropos_are_held_back_and_lose_nothing(client: ht
     joined = (await client.post(f"{base}/register-env", json=asked)).json()["env_id"]
     await change_run(client, intake_paused=True, serving_paused=True)
     pace = (await client.get(f"{base}/status-env", params={"env_id": joined})).json()
-    assert pace["queue_size"] >= 1_000_000
+    assert (pace["queue_size"], pace["unallocated_fraction"], pace["self_queue_size"]) == (0, -1.0, 1_000_000_000)
     sent = await client.post(f"{base}/scored_data", json=atropos.group(2, 1))
     assert sent.json() == {"status": "received"}
     reply = await taken_by_atropos(client, base)

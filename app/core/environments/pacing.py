@@ -7,21 +7,28 @@ from app.core.environments.shares import minimum_of
 from app.core.runs.view import QueueView
 
 SMALLEST_WEIGHT = 0.01
-PAUSED_QUEUE = 1_000_000_000
-"""The queue size while intake is paused: more than any environment waits for, so that it starts no groups."""
+PAUSED_UNALLOCATED_FRACTION = -1.0
+"""The unallocated fraction while intake is paused. It leaves no part of a batch, even with a minimum of 1."""
+PAUSED_SELF_QUEUE_SIZE = 1_000_000_000
+"""The size of its own queue while intake is paused: more than the minimum of any environment needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePace:
     """The answer to an environment's poll. The fields are those of the Atropos contract.
 
+    While intake is paused, two of them leave the environment no part of a batch and no need of groups, so it starts
+    none. A large `queue_size` would end it: an environment ends if the step plus the queue, in batches, exceeds its
+    last step.
+
     Attributes:
         current_step: Batches served.
         queue_size: Groups of the caller's size that wait for training: its own, and those of others above their
-            promised minimums. An environment pauses when this is enough for a few batches. `PAUSED_QUEUE` while intake
-            is paused.
+            promised minimums. An environment pauses when this is enough for a few batches.
         unallocated_fraction: Share of a batch that is not promised to any live environment.
-        self_queue_size: Groups of the caller's size waiting from itself.
+            `PAUSED_UNALLOCATED_FRACTION` while intake is paused.
+        self_queue_size: Groups of the caller's size waiting from itself. `PAUSED_SELF_QUEUE_SIZE` while intake is
+            paused.
         max_group_size: Sequences in the largest group waiting, ``>= 1``.
         env_weight: Its part of the inference weight of all live environments, ``>= 0.01``.
     """
@@ -71,9 +78,9 @@ class Pacing:
         group_size = max(1, known.group_size) if known else 1
         return QueuePace(
             current_step=self._step,
-            queue_size=PAUSED_QUEUE if self._paused else (own + others) // group_size,
-            unallocated_fraction=self._unallocated,
-            self_queue_size=own // group_size,
+            queue_size=(own + others) // group_size,
+            unallocated_fraction=PAUSED_UNALLOCATED_FRACTION if self._paused else self._unallocated,
+            self_queue_size=PAUSED_SELF_QUEUE_SIZE if self._paused else own // group_size,
             max_group_size=self._largest,
             env_weight=self._weight(known),
         )

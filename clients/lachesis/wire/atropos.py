@@ -261,7 +261,11 @@ class EnvironmentPace(_Reply):
 
     current_step: int = Field(description="Batches served.")
     queue_size: int = Field(description="Groups of its size that wait: its own, and those beyond others' minimums.")
-    unallocated_fraction: float = Field(description="Share of a batch that no live environment was promised.")
-    self_queue_size: int = Field(description="Its own groups that wait.")
+    unallocated_fraction: float = Field(
+        ge=-1, le=1, description="Share of a batch that no live environment was promised. -1 while intake is paused."
+    )
+    self_queue_size: int = Field(
+        ge=0, description="Its own groups that wait. 1,000,000,000 while intake is paused, so that it starts no groups."
+    )
     max_group_size: int = Field(ge=1, description="Sequences in the largest group that waits.")
     env_weight: float = Field(description="Its part of the inference weight of all live environments.")

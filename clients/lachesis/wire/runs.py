@@ -195,9 +195,9 @@ class RunSettings(RunFilters, RunLimitSettings):
     intake_paused: bool = Field(
         default=False,
         description="Whether intake is paused. Environments get no credits, and groups are refused "
-        "(`intake_paused`), so that senders repeat them until intake resumes. Environments of Atropos get a "
-        "`queue_size` that holds them back. The run still takes the groups that they send, because they would lose "
-        "refused groups.",
+        "(`intake_paused`), so that senders repeat them until intake resumes. Environments of Atropos 0.3 "
+        "and newer start no groups either. The run still takes the groups that environments of Atropos send, because "
+        "they would lose refused groups.",
     )
     serving_paused: bool = Field(
         default=False,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.environments.pacing import PAUSED_QUEUE, Pacing
+from app.core.environments.pacing import PAUSED_SELF_QUEUE_SIZE, PAUSED_UNALLOCATED_FRACTION, Pacing
 from app.core.runs.settings import Policy
 from tests.core.views import EMPTY, environment
 
@@ -25,9 +25,20 @@ def test_a_minimum_counts_as_allocated_up_to_its_maximum() -> None:
     assert Pacing(view).of(0).unallocated_fraction == 0.75
 
 
-def test_while_intake_is_paused_the_queue_is_full_for_everyone() -> None:
-    paused = replace(EMPTY, environments={0: environment(0, 4)}, policy=Policy(intake_paused=True))
-    assert {Pacing(paused).of(caller).queue_size for caller in (0, 9)} == {PAUSED_QUEUE}
+@pytest.mark.parametrize("caller", [0, 1, 9])
+def test_a_pause_leaves_nobody_a_part_of_a_batch_and_does_not_lengthen_the_queue(caller: int) -> None:
+    """The library ends an environment if the step, with the queue as batches, is beyond its last one."""
+    view = replace(
+        EMPTY,
+        environments={0: environment(0, 4), 1: environment(1, 4, min_share=0.5)},
+        lanes={(0, 4): 2, (1, 4): 3},
+    )
+    paused = replace(view, policy=Policy(intake_paused=True))
+    assert Pacing(paused).of(caller) == replace(
+        Pacing(view).of(caller),
+        unallocated_fraction=PAUSED_UNALLOCATED_FRACTION,
+        self_queue_size=PAUSED_SELF_QUEUE_SIZE,
+    )
 
 
 def test_groups_too_large_for_a_batch_keep_nobody_waiting() -> None:

@@ -66,9 +66,16 @@ class WitnessedEnv(BaseEnv):
         await super().register_env()
         self.journal.write("registered", env_id=self.env_id, name=self.wandb_prepend)
 
+    async def handle_env(self, item_uuid: str) -> Any:
+        """Make a group as the library does, and write down that it is begun."""
+        self.journal.write("begun")
+        return await super().handle_env(item_uuid)
+
     async def env_step_checks(self) -> None:
-        """Do the library's checks, and write down once that all rollouts are over after being told to stop."""
+        """Do the library's checks, and write down each look at a paused run, and once that all rollouts are over."""
         await super().env_step_checks()
+        if self.status_dict["unallocated_fraction"] < 0:
+            self.journal.write("paused")
         if self.stopping() and not self.workers and not self.quiet:
             self.quiet = True
             self.journal.write("quiet")
