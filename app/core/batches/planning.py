@@ -59,37 +59,34 @@ def decide(view: QueueView, lanes: Sequence[Lane], relax_after_ms: int) -> Decis
         relax_after_ms: How long the run waits before it relaxes impossible minimums, milliseconds.
     """
     assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
-    decision = _decide(view, view.config.batch_size, lanes, relax_after_ms)
+    batch_size = view.config.batch_size
+    plan = select(batch_size, lanes, view.live.binding(batch_size))
+    if plan is not None:
+        return _planned(view, batch_size, plan, view.scarce)
+    every = with_unread(view.lanes, lanes)
+    decision = _Impasse(view, batch_size, every, relax_after_ms).relax()
     if decision.plan is not None:
         return decision
-    every = with_unread(view.lanes, lanes)
-    return replace(decision, unfilled=has_fresh_part(view.config.batch_size, view.policy.fresh_fraction, every))
-
-
-def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], relax_after_ms: int) -> Decision:
-    plan = select(batch_size, lanes, view.live.binding(batch_size))
-    if plan is None:
-        return _Impasse(view, batch_size, with_unread(view.lanes, lanes)).decision(relax_after_ms)
-    return _planned(view, batch_size, plan, view.scarce)
+    return replace(decision, unfilled=has_fresh_part(batch_size, view.policy.fresh_fraction, every))
 
 
 class _Impasse:
     """A queue that holds no batch with all minimums. Some of them may be relaxed."""
 
-    def __init__(self, view: QueueView, batch_size: int, lanes: Sequence[Lane]) -> None:
-        self._view, self._batch_size, self._lanes = view, batch_size, lanes
+    def __init__(self, view: QueueView, batch_size: int, lanes: Sequence[Lane], relax_after_ms: int) -> None:
+        self._view, self._batch_size, self._lanes, self._relax_after_ms = view, batch_size, lanes, relax_after_ms
         self._bounds, self._binding = view.live.bounds(batch_size), view.live.binding(batch_size)
         self._sizes = known_sizes(lanes, declared_sizes(view.environments))
         self._strict = explain(batch_size, lanes, self._binding, self._sizes)
         self._scarce = scarce_since(view, lanes, view.live)
 
-    def decision(self, relax_after_ms: int) -> Decision:
+    def relax(self) -> Decision:
         """Choose a batch that leaves some minimums out. If it is too early for one, or none exists, give the reason."""
         if self._strict.blocker is Blocker.NO_EXACT_FIT or self._minimums_conflict():
-            return self._relaxing_conflict(relax_after_ms)
-        return self._relaxing_scarce()
+            return self._relax_conflict()
+        return self._relax_scarce()
 
-    def _relaxing_scarce(self) -> Decision:
+    def _relax_scarce(self) -> Decision:
         """Choose a batch that keeps all minimums, except of environments that batches no longer wait for.
 
         Those environments contribute all they have, if that fits.
@@ -109,8 +106,8 @@ class _Impasse:
         relaxing = self._strict.adding(f"relaxing the minimum of {whose} in {left_ms / 1000:.1f} s")
         return self._refused(relaxing, relaxes_in_ms=left_ms)
 
-    def _relaxing_conflict(self, relax_after_ms: int) -> Decision:
-        """Relax the minimums that group sizes make impossible together, after waiting `relax_after_ms`."""
+    def _relax_conflict(self) -> Decision:
+        """Relax the minimums that group sizes make impossible together, after waiting ``relax_after_ms``."""
         view, strict = self._view, self._strict
         least = queued_shortfall(self._batch_size, self._lanes, self._binding)
         if least is None:
@@ -120,7 +117,7 @@ class _Impasse:
         waited_from = max(since, view.last_batch_ms or since)
         if waited_from > since and least <= (smallest_shortfall(self._batch_size, self._sizes, self._binding) or 0):
             waited_from = since
-        left_ms = waited_from + relax_after_ms - view.clock_ms
+        left_ms = waited_from + self._relax_after_ms - view.clock_ms
         if left_ms > 0:
             names_it = strict.blocker in (Blocker.NO_EXACT_FIT, Blocker.MINIMUMS_CONFLICT)
             detail = strict.detail if names_it else "group sizes make the minimums impossible together"
