@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, lease_deadline_ms
 from app.store.batches.view import BatchEnd
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import LeaseLost, NotFound
@@ -129,7 +129,7 @@ class LeaseKind(ABC, Generic[V]):
             reading = await self.read(run, leased_id)
             lease = self._lease_of(run, leased_id, reading, lease_id, None)
             assert lease is not None, "a lease does not end by an extension"  # noqa: S101
-            deadline_ms = reading.clock_ms + round(1000 * (reading.lease_s if lease_s is None else lease_s))
+            deadline_ms = lease_deadline_ms(reading.clock_ms, lease_s, reading.lease_s)
             if not self.may_shorten:
                 deadline_ms = max(lease.deadline_ms, deadline_ms)
             if await self.change(run, lease, replace(lease, deadline_ms=deadline_ms)):

@@ -207,6 +207,17 @@ def as_withdrawn(lease: Lease) -> Lease:
     return replace(lease, lease_id="")
 
 
+def lease_deadline_ms(clock_ms: int, asked_s: float | None, default_s: float) -> int:
+    """Return the deadline of a lease that begins or is extended now, on the run clock.
+
+    Args:
+        clock_ms: The run clock now.
+        asked_s: How long the request wants the lease; None for the default.
+        default_s: The default of the run.
+    """
+    return clock_ms + round(1000 * (default_s if asked_s is None else asked_s))
+
+
 def is_expired(lease: Lease, clock_ms: int) -> bool:
     """Return whether a trainer held a batch beyond its deadline, at run clock ``clock_ms``."""
     return lease.state == "held" and clock_ms >= lease.deadline_ms

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from app.core.batches.leases import Lease, LeasedGroup
+from app.core.batches.leases import Lease, LeasedGroup, lease_deadline_ms
 from app.core.model import NotReady
 from app.core.ranks.micro_batches import MicroBatches
 from app.core.ranks.requests import ShardRequest, shared
@@ -46,7 +46,7 @@ class BatchRequest:
 
     def deadline_ms(self, view: QueueView) -> int:
         """Return the deadline of a lease that is taken now, on the run clock."""
-        return view.clock_ms + round(1000 * (view.policy.lease_s if self.lease_s is None else self.lease_s))
+        return lease_deadline_ms(view.clock_ms, self.lease_s, view.policy.lease_s)
 
     def own_lease(self, view: QueueView, waiting: Lease | None) -> Lease | None:
         """Return the lease that this request already holds: it took it before, or its ranks hold it.

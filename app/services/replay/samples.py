@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, is_expired
+from app.core.batches.leases import Lease, is_expired, lease_deadline_ms
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
 from app.services.leases import LeaseKind, LeaseReading
@@ -168,7 +168,7 @@ class ReplaySamples:
         if is_expired(held, view.context.clock_ms):
             await self._samples.end(run, held, "expired", view)
             return None
-        longer = replace(held, deadline_ms=_deadline_ms(request.lease_s, view))
+        longer = replace(held, deadline_ms=lease_deadline_ms(view.context.clock_ms, request.lease_s, view.lease_s))
         manifest = await self._samples.manifest(run, held.batch_id)
         if manifest is None or not await self._samples.change(run, held, longer):
             return None
@@ -183,7 +183,7 @@ class ReplaySamples:
             step=0,
             relaxed=False,
             lease_id=uuid.uuid4().hex,
-            deadline_ms=_deadline_ms(request.lease_s, view),
+            deadline_ms=lease_deadline_ms(view.context.clock_ms, request.lease_s, view.lease_s),
             request_id=request.request_id,
             trainer=request.trainer,
         )
@@ -286,7 +286,3 @@ def _blocks(view: ReplayView, requests: Sequence[ReplaySampleRequest]) -> list[L
 
 def _is_sample(outcome: _Outcome) -> bool:
     return isinstance(outcome, ReplaySample)
-
-
-def _deadline_ms(lease_s: float | None, view: ReplayView) -> int:
-    return view.context.clock_ms + round(1000 * (view.lease_s if lease_s is None else lease_s))

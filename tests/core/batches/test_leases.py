@@ -17,6 +17,7 @@ from app.core.batches.leases import (
     is_exhausted,
     is_expired,
     is_redeliverable,
+    lease_deadline_ms,
     seconds_left,
 )
 from lachesis.wire.states import LEASE_STATES, LeaseState
@@ -36,6 +37,11 @@ leases = st.builds(
 
 def held(delivery_count: int = 1, deadline_ms: int = 100) -> Lease:
     return Lease("batch", "held", "host/1/x", delivery_count, 1, relaxed=False, deadline_ms=deadline_ms)
+
+
+@pytest.mark.parametrize(("asked_s", "deadline_ms"), [(None, 60_100), (0.0, 100), (1.5, 1600)])
+def test_a_lease_lasts_as_long_as_was_asked_or_by_default(asked_s: float | None, deadline_ms: int) -> None:
+    assert lease_deadline_ms(100, asked_s, 60.0) == deadline_ms
 
 
 @pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
