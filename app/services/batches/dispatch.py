@@ -5,7 +5,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.diagnosis import is_about_old_groups, refusal_of
-from app.core.batches.leases import Lease, as_quarantined, as_returned, is_exhausted, is_expired
+from app.core.batches.leases import Lease, LeasedGroup, as_quarantined, as_returned, is_exhausted, is_expired
 from app.core.batches.planning import Decision
 from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest
@@ -179,13 +179,13 @@ class Dispatch:
         for position, request in enumerate(requests):
             try:
                 request.check(view)
-                waiting = _first_wanted(redeliverable, request, view.clock_ms)
-                mine = request.own_lease(view, waiting)
+                redelivery = _first_wanted(redeliverable, request, view.clock_ms)
+                mine = request.own_lease(view, redelivery)
             except (RanksDisagree, RunRewound):
                 found.append(position)
                 continue
             if mine is not None or (
-                may_begin and waiting is not None and (request.shard_request is not None or free > 0)
+                may_begin and redelivery is not None and (request.shard_request is not None or free > 0)
             ):
                 found.append(position)
                 free -= mine is None and request.shard_request is None
@@ -232,7 +232,7 @@ class Dispatch:
         Returns:
             The decision. None means that groups were dropped: read the run again.
         """
-        outgrown = [lease for lease in self._redeliverable(view) if not _is_whole(lease.size, view)]
+        outgrown = [lease for lease in self._redeliverable(view) if not _has_batch_size(lease.size, view)]
         held = [await self._batches.groups_of(run, lease.batch_id) for lease in outgrown]
         returning = [group for groups in held for group in groups or ()]
         decision, _ = await self._formation.decide(run, view, returning)
@@ -241,7 +241,7 @@ class Dispatch:
 
     def next_redelivery(self, view: QueueView) -> Lease | None:
         """Return the lease of the batch that is handed out again next, without a change."""
-        return next((lease for lease in self._redeliverable(view) if _is_whole(lease.size, view)), None)
+        return next((lease for lease in self._redeliverable(view) if _has_batch_size(lease.size, view)), None)
 
     async def _next(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | None:
         """Hand out a batch that was taken before, else a new batch. None means that the run has changed.
@@ -249,8 +249,8 @@ class Dispatch:
         While serving is paused, a request gets only what it holds: its batch again, or the shard of a batch that other
         ranks have.
         """
-        waiting = _first_wanted(self._redeliverable(view), request, view.clock_ms)
-        mine = request.own_lease(view, waiting)
+        redelivery = _first_wanted(self._redeliverable(view), request, view.clock_ms)
+        mine = request.own_lease(view, redelivery)
         if mine is not None:
             again = await self._redeliver(run, view, mine, request.renewed(mine, view), request.shard_request)
             return None if again is None else replace(again, held_until_ms=mine.deadline_ms)
@@ -258,10 +258,10 @@ class Dispatch:
         refusal = refusal_of(view)
         if refusal is not None:
             return refusal
-        if waiting is None:
+        if redelivery is None:
             return await self._formation.form(run, view, request)
-        taken = self._taking.lease_for(request, view, replace(waiting, delivery_count=waiting.delivery_count + 1))
-        batch = await self._redeliver(run, view, waiting, taken, request.shard_request)
+        taken = self._taking.lease_for(request, view, replace(redelivery, delivery_count=redelivery.delivery_count + 1))
+        batch = await self._redeliver(run, view, redelivery, taken, request.shard_request)
         if batch is not None:
             emit(
                 BatchRedelivered(
@@ -303,20 +303,25 @@ class Dispatch:
         # A trainer that holds the batch continues with it, even if the run's batch size has changed.
         is_held = seen.state == "held" and not is_expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
-        whole = is_held or _is_whole(size, view)
-        if shard_request is not None and whole:
+        if not is_held and not _has_batch_size(size, view):
+            await self._dissolve(run, view, seen, groups)
+            return None
+        if shard_request is not None:
             shard_request.check_size(size)
         try:
-            batch = await self._sharding.read(run, view, taken, groups, shard_request) if whole else None
+            batch = await self._sharding.read(run, view, taken, groups, shard_request)
         except InvalidField as error:
             raise await self._formation.cannot_shard(run, view, error, seen.batch_id) from None
         if not isinstance(batch, OutgoingBatch):
-            # The batch size has changed, or the batch is damaged. Its intact groups go into other batches.
-            if await self._batches.dissolve(run, seen, groups, view.policy.remembered_ms) and seen.replayed:
-                await self._reservations.settle(run)
+            await self._dissolve(run, view, seen, groups)
             return None
         change = self._batches.change(run, seen, batch.lease, view.epoch)
         return batch if await self._taking.take(run, view, batch.lease, change) else None
+
+    async def _dissolve(self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup]) -> None:
+        """Return the groups of a batch to their lanes. The intact groups go into other batches."""
+        if await self._batches.dissolve(run, lease, groups, view.policy.remembered_ms) and lease.replayed:
+            await self._reservations.settle(run)
 
 
 def _has_batch(result: BatchResult) -> bool:
@@ -333,7 +338,7 @@ def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest, clock_m
     return next((lease for lease in redeliverable if rank is None or rank.wants(lease, clock_ms)), None)
 
 
-def _is_whole(size: int, view: QueueView) -> bool:
+def _has_batch_size(size: int, view: QueueView) -> bool:
     """Return whether the run hands out batches of this size."""
     return view.config is not None and size == view.config.batch_size
 

@@ -48,19 +48,19 @@ class BatchRequest:
         """Return the deadline of a lease that is taken now, on the run clock."""
         return lease_deadline_ms(view.clock_ms, self.lease_s, view.policy.lease_s)
 
-    def own_lease(self, view: QueueView, waiting: Lease | None) -> Lease | None:
+    def own_lease(self, view: QueueView, redelivery: Lease | None) -> Lease | None:
         """Return the lease that this request already holds: it took it before, or its ranks hold it.
 
         Args:
             view: The run.
-            waiting: The batch that is handed out again first, if any. Ranks take it before a later one.
+            redelivery: The batch that is handed out again first, if any. Ranks take it before a later one.
 
         Raises:
             RanksDisagree: The ranks that hold the batch divide it differently.
         """
         if self.shard_request is not None:
             theirs = shared(view.leases, self.shard_request, view.clock_ms)
-            return None if theirs is None or (waiting is not None and waiting.step < theirs.step) else theirs
+            return None if theirs is None or (redelivery is not None and redelivery.step < theirs.step) else theirs
         if not self.request_id:
             return None
         # A divided batch belongs to its ranks: a request for a whole batch with the same id must not take it.
