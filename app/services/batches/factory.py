@@ -10,6 +10,7 @@ from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.leases import BatchLeases
 from app.services.batches.listing import BatchListing
+from app.services.batches.recent_leases import RecentLeases
 from app.services.batches.request import BatchRequest, BatchResult
 from app.services.batches.retention import Retention
 from app.services.batches.retrieval import Retrieval
@@ -54,7 +55,8 @@ class BatchServices:
         retention = Retention(stores.runs, stores.groups, stores.batches, replay.group_inserter, replay.reservations)
         atropos_delivery = AtroposDelivery(stores.batches, retention, worker)
         retrieval = Retrieval(stores.groups)
-        sharding, taking = BatchSharding(retrieval), LeaseTaking(atropos_delivery)
+        sharding, recent = BatchSharding(retrieval), RecentLeases()
+        taking = LeaseTaking(atropos_delivery, recent)
         formation = BatchFormation(
             stores.runs,
             stores.batches,
@@ -84,7 +86,7 @@ class BatchServices:
             dispatch=dispatch,
             long_poll=dispatch.long_poll(partial(stores.changes, listener=worker)),
             listing=BatchListing(stores.runs, stores.batches, stores.batch_records),
-            leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness, taking),
+            leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness, recent),
             retention=retention,
             diagnostics=Diagnostics(stores.runs, dispatch, groups.arrivals, stores.replay, capacity, warnings),
             atropos_delivery=atropos_delivery,

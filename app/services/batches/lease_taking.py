@@ -2,37 +2,25 @@
 
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.core.batches.leases import Lease, as_returned
-from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView
 from app.services.batches.atropos_delivery import AtroposDelivery
+from app.services.batches.recent_leases import RecentLeases
 from app.services.batches.request import BatchRequest
-
-_MOST_KNOWN = 1000  # leases of all runs
-_MOST_KNOWN_SHARES = 64  # environments in a lease that is remembered: it names each of them
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLease:
-    """A lease that this process has handed out, with the policy and the epoch of its run at that time."""
-
-    lease: Lease
-    policy: Policy
-    epoch: int
 
 
 class LeaseTaking:
-    """Takes leases for requesters, and remembers the last ones. Mostly, the same process ends them.
+    """Takes leases for requesters.
 
     Attributes:
         handed_out: Batches, and shards of batches, that this process has handed out.
     """
 
-    def __init__(self, atropos_delivery: AtroposDelivery) -> None:
+    def __init__(self, atropos_delivery: AtroposDelivery, recent: RecentLeases) -> None:
         self._atropos_delivery = atropos_delivery
-        self._known: dict[str, KnownLease] = {}
+        self._recent = recent
         self.handed_out = 0
 
     def lease_for(self, request: BatchRequest, view: QueueView, batch: Lease) -> Lease:
@@ -53,14 +41,7 @@ class LeaseTaking:
         """Write a lease that was decided on a view; False if the run changed in the meantime."""
         # Leases of the native API are held until their deadline, even if the reply is lost.
         taken = await (self._atropos_delivery.begin(run, lease, write) if lease.state == "sending" else write)
-        self.handed_out += taken
-        is_small = len(lease.contents) + len(lease.debts) <= _MOST_KNOWN_SHARES
-        if taken and lease.state == "held" and lease.sharding is None and is_small:
-            self._known[lease.batch_id] = KnownLease(lease, view.policy, view.epoch)
-            if len(self._known) > _MOST_KNOWN:
-                del self._known[next(iter(self._known))]
+        if taken:
+            self.handed_out += 1
+            self._recent.remember(lease, view)
         return taken
-
-    def recall(self, batch_id: str) -> KnownLease | None:
-        """Return the lease of a batch as it was handed out, once; None if that is not known here."""
-        return self._known.pop(batch_id, None)

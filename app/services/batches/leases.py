@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 from app.core.batches.leases import Lease, as_given_back, is_expired
 from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
-from app.services.batches.lease_taking import LeaseTaking
+from app.services.batches.recent_leases import RecentLeases
 from app.services.batches.retention import Retention
 from app.services.groups.staleness import Staleness
 from app.services.leases import LeaseKind, LeaseReading
@@ -60,7 +60,7 @@ class BatchLeases:
         retention: Retention,
         reservations: UseReservations,
         staleness: Staleness,
-        taking: LeaseTaking,
+        recent: RecentLeases,
     ) -> None:
         self._groups = groups
         self._batches = batches
@@ -68,7 +68,7 @@ class BatchLeases:
         self._retention = retention
         self._reservations = reservations
         self._staleness = staleness
-        self._taking = taking
+        self._recent = recent
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def acknowledge(self, run: str, batch_id: str, lease_id: str, rank: int | None = None) -> tuple[int, ...]:
@@ -110,10 +110,10 @@ class BatchLeases:
 
     async def _end_unread(self, run: str, batch_id: str, lease_id: str) -> bool:
         """End a batch whose lease is as this process handed it out. Return False if it is not, or is not known here."""
-        known = self._taking.recall(batch_id)
-        if known is None or known.lease.lease_id != lease_id:
+        recent = self._recent.recall(batch_id)
+        if recent is None or recent.lease.lease_id != lease_id:
             return False
-        return bool(await self._retention.deliver(run, [known.lease], known.policy, known.epoch))
+        return bool(await self._retention.deliver(run, [recent.lease], recent.policy, recent.epoch))
 
     async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:
         """Give a batch back: its groups go to the front of their lanes, in their order. Safe to repeat.

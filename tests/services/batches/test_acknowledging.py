@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
-from app.services.batches import lease_taking
+from app.services.batches import recent_leases
 from app.services.batches.request import BatchRequest
 from lachesis.wire.errors import LeaseLost, RunNotFound
 from tests.services.batches.test_round_trips import commands
@@ -88,7 +88,7 @@ async def test_a_batch_of_a_run_that_is_gone_is_not_found(processes: list[Servic
 async def test_only_the_last_leases_are_known(
     processes: list[Services], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_taking, "_MOST_KNOWN", 2)
+    monkeypatch.setattr(recent_leases, "_MOST_LEASES", 2)
     leases = [await take(processes[0], f"g{number}") for number in range(3)]
     oldest, *others = [await commands(redis_client, partial(acknowledge, processes[0], lease)) for lease in leases]
     assert oldest > max(others)
@@ -99,7 +99,7 @@ async def test_a_lease_that_names_many_environments_is_not_known(
 ) -> None:
     """It would take memory for each of them."""
     small = await take(processes[0], "small")
-    monkeypatch.setattr(lease_taking, "_MOST_KNOWN_SHARES", 0)
+    monkeypatch.setattr(recent_leases, "_MOST_SHARES", 0)
     large = await take(processes[0], "large")
     read, unread = [await commands(redis_client, partial(acknowledge, processes[0], one)) for one in (large, small)]
     assert read > unread
