@@ -194,10 +194,10 @@ class Dispatch:
     async def hand_on(self, run: str, batch: OutgoingBatch) -> None:
         """Record that a taken batch reached no trainer. The next trainer that asks gets the batch first.
 
-        If the request was a repetition, the trainer may have the batch from the first reply. Then use `let_expire`.
+        The trainer of a repeated batch may have it from the first reply. Then this does the same as `let_expire`.
         """
         lease = batch.lease
-        if batch.held_until_ms:
+        if batch.is_repeated:
             await self.let_expire(run, batch)
         elif _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(as_returned(lease), delivery_count=lease.delivery_count - 1))

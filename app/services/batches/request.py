@@ -115,6 +115,11 @@ class OutgoingBatch:
     shard: BatchShard | None = None
     held_until_ms: int = 0
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether an earlier request took the batch, so that its trainer may have it already."""
+        return self.held_until_ms > 0
+
     def without_payloads(self) -> "OutgoingBatch":
         """Return the batch without its payloads."""
         return replace(self, payloads=())
