@@ -107,7 +107,7 @@ class Diagnostics:
                 return replace(ready, not_ready=undivided(view.undivided, again.batch_id, ()))
             if gives_up:
                 return replace(ready, not_ready=old_groups())
-            decision = await self._dispatch.decision(run, view)
+            decision = await self._dispatch.plan_next(run, view)
             if decision is not None and decision.plan is not None:
                 planned = [group.group_id for group in decision.plan.groups]
                 return replace(ready, not_ready=undivided(view.undivided, None, planned))

@@ -224,8 +224,8 @@ class Dispatch:
                     )
                 )
 
-    async def decision(self, run: str, view: QueueView) -> Decision | None:
-        """Return the decision for a trainer that asked now, without handing out a batch.
+    async def plan_next(self, run: str, view: QueueView) -> Decision | None:
+        """Plan the next batch for a trainer that asked now, without handing it out.
 
         Groups that are too old to be trained on are dropped, as when a batch is taken.
 
@@ -235,7 +235,7 @@ class Dispatch:
         outgrown = [lease for lease in self._redeliverable(view) if not _has_batch_size(lease.size, view)]
         held = [await self._batches.groups_of(run, lease.batch_id) for lease in outgrown]
         returning = [group for groups in held for group in groups or ()]
-        decision, _ = await self._formation.decide(run, view, returning)
+        decision, _ = await self._formation.plan_next(run, view, returning)
         fit = decision.plan is None or await self._retrieval.still_fit(run, view, decision.plan)
         return decision if fit else None
 

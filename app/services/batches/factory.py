@@ -32,6 +32,7 @@ class BatchServices:
     """The use cases of batches."""
 
     dispatch: Dispatch
+    formation: BatchFormation
     long_poll: LongPoll[BatchRequest, BatchResult]
     leases: BatchLeases
     listing: BatchListing
@@ -84,6 +85,7 @@ class BatchServices:
         )
         return cls(
             dispatch=dispatch,
+            formation=formation,
             long_poll=dispatch.long_poll(partial(stores.changes, listener=worker)),
             listing=BatchListing(stores.runs, stores.batches, stores.batch_records),
             leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness, recent),

@@ -55,7 +55,7 @@ class _ReplayedGroupsDoNotFit(Exception):
 
 
 class BatchFormation:
-    """Forms new batches, and decides on the next batch."""
+    """Plans new batches, and forms them."""
 
     def __init__(
         self,
@@ -98,32 +98,32 @@ class BatchFormation:
             shard_request.check_size(view.config.batch_size)
         if self._arrivals.is_due(run, view):
             self._arrivals.note(run, await self._runs.view(run))
+        decision, mixture = await self.plan_next(run, view)
         try:
-            return await self._form(run, view, request, mixing=True)
+            return await self._form(run, view, request, decision, mixture)
         except _ReplayedGroupsDoNotFit:
             # The replayed groups came under other limits of micro-batches or costs. Fresh groups alone may fit.
-            return await self._form(run, view, request, mixing=False)
+            fresh = await self._plan_fresh(view, await self._retrieval.lanes(run, view))
+            return await self._form(run, view, request, fresh, None)
 
-    async def decide(
-        self, run: str, view: QueueView, returning: Sequence[LeasedGroup] = (), *, mixing: bool = True
+    async def plan_next(
+        self, run: str, view: QueueView, returning: Sequence[LeasedGroup] = ()
     ) -> tuple[Decision, Mixture | None]:
-        """Decide on the next batch, and on its groups from the replay buffer.
+        """Plan the next batch, and its groups from the replay buffer.
 
         Args:
             run: The run's name.
             view: The run; ``view.config`` must be set.
             returning: Groups of batches that will be dissolved, because their size differs from the run's batch size.
-            mixing: Whether the batch may have groups from the replay buffer.
         """
         assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
         needed = fresh_needed(view.config.batch_size, view.policy.fresh_fraction)
         if not returning and sequences_in(view.lanes) < needed:  # no batch can form: no lane has to be read
-            return await self._decide_fresh(view, ()), None
+            return await self._plan_fresh(view, ()), None
         lanes = await self._retrieval.lanes(run, view)
         if returning:
             lanes = with_returned(view, lanes, returning)
-        mixed = await self._mixing.decide(run, view, lanes) if mixing else None
-        return mixed or (await self._decide_fresh(view, lanes), None)
+        return await self._mixing.decide(run, view, lanes) or (await self._plan_fresh(view, lanes), None)
 
     async def cannot_shard(self, run: str, view: QueueView, error: InvalidField, batch_id: str | None) -> InvalidField:
         """Store the group that prevents the division of a batch, and return the error for its ranks.
@@ -144,12 +144,12 @@ class BatchFormation:
         return SequenceTooLong(detail, error.location, error.group_id)
 
     async def _form(
-        self, run: str, view: QueueView, request: BatchRequest, *, mixing: bool
+        self, run: str, view: QueueView, request: BatchRequest, decision: Decision, mixture: Mixture | None
     ) -> OutgoingBatch | NotReady | None:
-        planned = await self._plan(run, view, request, mixing=mixing)
-        if not isinstance(planned, Planned):
-            return planned
-        planned = await self._rebalance(run, view, request, planned)
+        await self._note(run, view, decision)
+        if decision.plan is None:
+            return self._reason(run, view, request, decision)
+        planned = await self._rebalance(run, view, request, Planned(decision, decision.plan, mixture))
         replayed = () if planned.mixture is None else planned.mixture.groups
         retrieved = await self._retrieval.leasable(run, view, planned.plan, replayed)
         if not isinstance(retrieved, Retrieved):
@@ -163,23 +163,22 @@ class BatchFormation:
             request.chosen(batch)
         return batch if await self._commit(run, view, planned, retrieved, batch.lease) else None
 
-    async def _plan(
-        self, run: str, view: QueueView, request: BatchRequest, *, mixing: bool
-    ) -> Planned | NotReady | None:
-        """Choose the groups, and store facts for the next decision."""
-        decision, mixture = await self.decide(run, view, mixing=mixing)
+    async def _note(self, run: str, view: QueueView, decision: Decision) -> None:
+        """Store the facts for the next decision that a commit does not store."""
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
         if decision.unfilled != view.unfilled:
             await self._runs.note_unfilled(run, decision.unfilled)
-        if decision.plan is not None:
-            return Planned(decision, decision.plan, mixture)
-        if decision.scarce != view.scarce:
+        if decision.plan is None and decision.scarce != view.scarce:
             await self._runs.note_scarce(run, decision.scarce)
+
+    def _reason(self, run: str, view: QueueView, request: BatchRequest, decision: Decision) -> NotReady:
+        """Return why there is no plan, with the groups that filters dropped and the ranks still missing."""
         why, arrived = decision.not_ready, self._arrivals.last_noted(run)
-        if why is not None and arrived.filtered:
+        assert why is not None, "a decision has one or the other"  # noqa: S101
+        if arrived.filtered:
             why = why.adding(str(arrived))
-        return why if why is None or request.shard_request is None else awaiting(why, view.leases)
+        return why if request.shard_request is None else awaiting(why, view.leases)
 
     async def _rebalance(self, run: str, view: QueueView, request: BatchRequest, planned: Planned) -> Planned:
         """Exchange groups for other groups that load the ranks more evenly."""
@@ -256,7 +255,7 @@ class BatchFormation:
             emit(BatchRelaxed(run=run, batch=lease.batch_id, step=lease.step, owed_sequences=owed))
         return True
 
-    async def _decide_fresh(self, view: QueueView, lanes: Sequence[Lane]) -> Decision:
+    async def _plan_fresh(self, view: QueueView, lanes: Sequence[Lane]) -> Decision:
         own = view.policy.relax_after_s
         relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
         # With a thousand lanes, the decision takes long enough to delay other requests.

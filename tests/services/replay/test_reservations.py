@@ -32,14 +32,11 @@ async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
     store = BatchStore(services.connection)
     await submit(services, 10, 11)
     view = await services.runs.atropos.view(RUN)
-    decision, mixture = await services.batches.dispatch._formation.decide(
-        RUN, view
-    )  # dies once it has reserved what it planned
+    decision, mixture = await services.batches.formation.plan_next(RUN, view)
     assert decision.plan is not None
     assert mixture is not None
     batch = replace((await taken(services)).lease, batch_id="lost", step=view.step + 1)
-    mixing = services.batches.dispatch._formation._mixing
-    assert await mixing.reserve(RUN, batch, mixture)
+    assert await services.replay.mixing.reserve(RUN, batch, mixture)  # the process dies after this
     assert len((await buffer.books()).samples) == 2
     await buffer.pass_time(59_000)
     assert len((await buffer.books()).samples) == 2
@@ -113,7 +110,7 @@ async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
         if what == "the version moves on":
             await buffer.set_version(1)
         else:
-            await services.batches.dispatch._reservations.release(RUN, reserved)
+            await services.replay.reservations.release(RUN, reserved)
 
     await submit(services, 10)
     batch = await taken_late(process(url), line, buffer, happens)
@@ -149,9 +146,8 @@ async def test_no_use_is_reserved_in_a_buffer_that_was_made_again(
     """It has other groups under the numbers that the chunks had."""
     buffer = await set_up(process(), redis_client)
     services = buffer.process[0]
-    formation = services.batches.dispatch._formation
     await submit(services, 10, 11)
-    _, mixture = await formation.decide(RUN, await services.runs.atropos.view(RUN))
+    _, mixture = await services.batches.formation.plan_next(RUN, await services.runs.atropos.view(RUN))
     assert mixture is not None
     lease = (await taken(services)).lease
     await services.replay.snapshots.delete_buffer(RUN)
@@ -162,5 +158,5 @@ async def test_no_use_is_reserved_in_a_buffer_that_was_made_again(
         await ack(services, await taken(services))
     chunks = {entry.chunk.chunk_id for entry in (await buffer.books()).chunks.values()}
     assert {group.replayed.chunk for group in mixture.groups if group.replayed is not None} <= chunks
-    assert not await formation._mixing.reserve(RUN, replace(lease, batch_id="lost"), mixture)
+    assert not await services.replay.mixing.reserve(RUN, replace(lease, batch_id="lost"), mixture)
     assert (await buffer.books()).samples == {}
