@@ -108,12 +108,13 @@ class Diagnostics:
             if gives_up:
                 return replace(ready, not_ready=old_groups())
             decision = await self._dispatch.plan_next(run, view)
-            if decision is not None and decision.plan is not None:
-                planned = [group.group_id for group in decision.plan.groups]
-                return replace(ready, not_ready=undivided(view.undivided, None, planned))
-            if decision is not None:
+            if decision is None:
+                gives_up = await dropping.was_last()
+                continue
+            if decision.plan is None:
                 return await self._explained(run, ready, decision)
-            gives_up = await dropping.was_last()
+            planned = [group.group_id for group in decision.plan.groups]
+            return replace(ready, not_ready=undivided(view.undivided, None, planned))
 
     async def _explained(self, run: str, ready: BatchDiagnosis, decision: Decision) -> BatchDiagnosis:
         """Add why there is no plan, who causes it, and when there should be one."""

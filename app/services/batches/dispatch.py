@@ -15,7 +15,7 @@ from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.old_groups import DroppingAttempts
-from app.services.batches.request import OF_ATROPOS, BatchRequest, BatchResult, OutgoingBatch
+from app.services.batches.request import OF_ATROPOS, BatchRequest, BatchResult, OutgoingBatch, ReadAgain
 from app.services.batches.retrieval import Retrieval
 from app.services.long_poll import AttemptLock, Changes, LongPoll, WaitPolicy
 from app.services.ranks.sharding import BatchSharding
@@ -113,17 +113,17 @@ class Dispatch:
             sent = tuple(lease for lease in view.leases if lease.state == "sent") if request.of_atropos else ()
             attempts, dropping = Attempts("hand out a batch", run), DroppingAttempts(self._runs, run)
             while view.config is not None and attempts.again():  # a reset may happen in between
-                found = await self._hand_out(run, view, request)
-                if isinstance(found, OutgoingBatch):
-                    return BatchResult(found, None, sent)
-                if found is None:
-                    self._turns.note_others(run)  # most likely another process has taken this batch
-                    if not compete and not self._turns.is_held(run):
-                        return None
-                elif not is_about_old_groups(found) or await dropping.was_last():
-                    await self._note_waiting(run, view)
-                    return BatchResult(None, found, sent)
-                view = await self._runs.queue(run)
+                match await self._hand_out(run, view, request):
+                    case OutgoingBatch() as batch:
+                        return BatchResult(batch, None, sent)
+                    case NotReady() as why if not is_about_old_groups(why) or await dropping.was_last():
+                        await self._note_waiting(run, view)
+                        return BatchResult(None, why, sent)
+                    case ReadAgain.CONFLICT:
+                        self._turns.note_others(run)
+                        if not compete and not self._turns.is_held(run):
+                            return None
+                view = await self._runs.queue(run)  # groups that were too old or damaged are gone now
         if not request.of_atropos:
             raise RunNotFound(f"there is no run {run}")
         return BatchResult(None, refusal_of(view))
@@ -135,8 +135,8 @@ class Dispatch:
         if self._atropos_delivery.seems_dead(view):
             await self._processes.beat(self._atropos_delivery.worker)
 
-    async def _hand_out(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | None:
-        """Hand out what the run has for this request. None means that the run has changed.
+    async def _hand_out(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | ReadAgain:
+        """Hand out what the run has for this request.
 
         Raises:
             RunArchived: The run is archived.
@@ -243,8 +243,8 @@ class Dispatch:
         """Return the lease of the batch that is handed out again next, without a change."""
         return next((lease for lease in self._redeliverable(view) if _has_batch_size(lease.size, view)), None)
 
-    async def _next(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | None:
-        """Hand out a batch that was taken before, else a new batch. None means that the run has changed.
+    async def _next(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | ReadAgain:
+        """Hand out a batch that was taken before, else a new batch.
 
         While serving is paused, a request gets only what it holds: its batch again, or the shard of a batch that other
         ranks have.
@@ -253,7 +253,7 @@ class Dispatch:
         mine = request.own_lease(view, redelivery)
         if mine is not None:
             again = await self._redeliver(run, view, mine, request.renewed(mine, view), request.shard_request)
-            return None if again is None else replace(again, held_until_ms=mine.deadline_ms)
+            return replace(again, held_until_ms=mine.deadline_ms) if isinstance(again, OutgoingBatch) else again
         await self.quarantine_exhausted(run, view)
         refusal = refusal_of(view)
         if refusal is not None:
@@ -262,7 +262,7 @@ class Dispatch:
             return await self._formation.form(run, view, request)
         taken = self._taking.lease_for(request, view, replace(redelivery, delivery_count=redelivery.delivery_count + 1))
         batch = await self._redeliver(run, view, redelivery, taken, request.shard_request)
-        if batch is not None:
+        if isinstance(batch, OutgoingBatch):
             emit(
                 BatchRedelivered(
                     run=run,
@@ -293,19 +293,18 @@ class Dispatch:
 
     async def _redeliver(
         self, run: str, view: QueueView, seen: Lease, taken: Lease, shard_request: ShardRequest | None
-    ) -> OutgoingBatch | None:
+    ) -> OutgoingBatch | ReadAgain:
         """Hand out a leased batch again, unchanged. If that is impossible, return its groups to their lanes."""
         if shard_request is not None:
             shard_request.check(seen.step)
         groups = await self._batches.groups_of(run, seen.batch_id)
         if groups is None:
-            return None
+            return ReadAgain.CONFLICT
         # A trainer that holds the batch continues with it, even if the run's batch size has changed.
         is_held = seen.state == "held" and not is_expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
         if not is_held and not _has_batch_size(size, view):
-            await self._dissolve(run, view, seen, groups)
-            return None
+            return await self._dissolve(run, view, seen, groups)
         if shard_request is not None:
             shard_request.check_size(size)
         try:
@@ -313,15 +312,17 @@ class Dispatch:
         except InvalidField as error:
             raise await self._formation.cannot_shard(run, view, error, seen.batch_id) from None
         if not isinstance(batch, OutgoingBatch):
-            await self._dissolve(run, view, seen, groups)
-            return None
+            return await self._dissolve(run, view, seen, groups)
         change = self._batches.change(run, seen, batch.lease, view.epoch)
-        return batch if await self._taking.take(run, view, batch.lease, change) else None
+        return batch if await self._taking.take(run, view, batch.lease, change) else ReadAgain.CONFLICT
 
-    async def _dissolve(self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup]) -> None:
+    async def _dissolve(self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup]) -> ReadAgain:
         """Return the groups of a batch to their lanes. The intact groups go into other batches."""
-        if await self._batches.dissolve(run, lease, groups, view.policy.remembered_ms) and lease.replayed:
+        if not await self._batches.dissolve(run, lease, groups, view.policy.remembered_ms):
+            return ReadAgain.CONFLICT
+        if lease.replayed:
             await self._reservations.settle(run)
+        return ReadAgain.CLEANED_UP
 
 
 def _has_batch(result: BatchResult) -> bool:

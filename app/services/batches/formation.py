@@ -1,7 +1,7 @@
 """Form a new batch from the queue: plan, rebalance, fetch, shard, reserve, commit.
 
 Planning is optimistic: it takes no lock. The commit is one atomic step. If the run changed after the plan, the commit
-fails and changes nothing. A step returns None to say that the run must be read again.
+fails and changes nothing. A step returns `ReadAgain` to say that the run must be read again.
 """
 
 import uuid
@@ -18,7 +18,7 @@ from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import QueueView
 from app.events import BatchRelaxed, BatchTaken, emit
 from app.services.batches.lease_taking import LeaseTaking
-from app.services.batches.request import BatchRequest, OutgoingBatch
+from app.services.batches.request import BatchRequest, OutgoingBatch, ReadAgain
 from app.services.batches.retrieval import Retrieval, Retrieved
 from app.services.groups.arrivals import Arrivals
 from app.services.history.recorder import HistoryRecorder
@@ -83,11 +83,11 @@ class BatchFormation:
         self._timing = timing
         self._history = history
 
-    async def form(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | None:
+    async def form(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | ReadAgain:
         """Form and commit a batch.
 
         Returns:
-            The batch, or what is missing for a batch. None means that the run has changed: read the run again.
+            The batch, or what is missing for a batch, or why to read the run again.
 
         Raises:
             StepMismatch, InvalidField: The batch cannot be divided as the ranks ask.
@@ -145,7 +145,7 @@ class BatchFormation:
 
     async def _form(
         self, run: str, view: QueueView, request: BatchRequest, decision: Decision, mixture: Mixture | None
-    ) -> OutgoingBatch | NotReady | None:
+    ) -> OutgoingBatch | NotReady | ReadAgain:
         await self._note(run, view, decision)
         if decision.plan is None:
             return self._reason(run, view, request, decision)
@@ -155,13 +155,13 @@ class BatchFormation:
         if not isinstance(retrieved, Retrieved):
             return retrieved
         batch = await self._shard(run, view, request, planned, retrieved)
-        if batch is None:
-            return None
+        if not isinstance(batch, OutgoingBatch):
+            return batch
         if planned.mixture is not None and not await self._mixing.reserve(run, batch.lease, planned.mixture):
-            return None  # a group of the replay buffer is no longer available
+            return ReadAgain.CONFLICT  # a group of the replay buffer is no longer available
         if request.chosen is not None:
             request.chosen(batch)
-        return batch if await self._commit(run, view, planned, retrieved, batch.lease) else None
+        return batch if await self._commit(run, view, planned, retrieved, batch.lease) else ReadAgain.CONFLICT
 
     async def _note(self, run: str, view: QueueView, decision: Decision) -> None:
         """Store the facts for the next decision that a commit does not store."""
@@ -188,8 +188,8 @@ class BatchFormation:
 
     async def _shard(
         self, run: str, view: QueueView, request: BatchRequest, planned: Planned, retrieved: Retrieved
-    ) -> OutgoingBatch | None:
-        """Divide the batch between ranks, or leave it whole. Damaged groups are dropped, and then the result is None.
+    ) -> OutgoingBatch | ReadAgain:
+        """Divide the batch between ranks, or leave it whole. If groups are damaged, drop them instead.
 
         Raises:
             _ReplayedGroupsDoNotFit: A group prevents the division, and the batch has groups from the replay buffer.
@@ -218,7 +218,7 @@ class BatchFormation:
             return batch
         await self._retrieval.drop(run, batch.reasons)
         await self._mixing.retire_damaged(run, batch.reasons)
-        return None
+        return ReadAgain.CLEANED_UP
 
     async def _commit(self, run: str, view: QueueView, planned: Planned, retrieved: Retrieved, lease: Lease) -> bool:
         """Take all groups out of the queue. False means that the run has changed, and no group was taken."""

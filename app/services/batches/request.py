@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 from app.core.batches.leases import Lease, LeasedGroup, lease_deadline_ms
 from app.core.model import NotReady
@@ -123,6 +124,13 @@ class OutgoingBatch:
     def without_payloads(self) -> "OutgoingBatch":
         """Return the batch without its payloads."""
         return replace(self, payloads=())
+
+
+class ReadAgain(Enum):
+    """Why an attempt has no result yet. The run must be read again."""
+
+    CONFLICT = auto()  # something else changed the run; most likely another process took the same groups or batch
+    CLEANED_UP = auto()  # the attempt itself dropped damaged groups, or dissolved a batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from app.core.batches.leases import LeasedGroup
 from app.core.model import BatchPlan, Lane, LaneId, NotReady, PlannedGroup
 from app.core.runs.view import QueueView
 from app.events import GroupsLost, emit
+from app.services.batches.request import ReadAgain
 from app.services.groups.staleness import drop_reason_now
 from app.services.threads import MANY_LANES
 from app.store.groups.codec import checksum
@@ -72,16 +73,17 @@ class Retrieval:
 
     async def leasable(
         self, run: str, view: QueueView, plan: BatchPlan, replayed: Sequence[LeasedGroup]
-    ) -> Retrieved | NotReady | None:
+    ) -> Retrieved | NotReady | ReadAgain:
         """Read planned groups and those added to them.
 
         Returns:
-            The groups. Or that some were dropped, because they should not be trained on. None means that one has left.
+            The groups. Or that some were dropped, because they should not be trained on. `ReadAgain.CONFLICT` means
+            that one has left.
         """
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
         entries, payloads = await self._groups.entries_and_payloads(run, planned, others)
         if reasons := await self._drop_undeliverable(run, view, plan, entries):
-            return None if reasons == {_GONE} else old_groups()
+            return ReadAgain.CONFLICT if reasons == {_GONE} else old_groups()
         groups = [_leased(group, entry) for group, entry in zip(plan.groups, entries, strict=True) if entry is not None]
         rewards = tuple(entry.reward for entry in entries if entry is not None)
         return replace(_checked((*groups, *replayed), payloads), rewards=rewards)

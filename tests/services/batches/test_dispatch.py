@@ -291,6 +291,22 @@ async def test_returned_batches_are_for_those_who_wait_one_for_each_trainer(proc
     assert await dispatch.due(RUN, [whole], ahead=True) == []
 
 
+async def test_a_damaged_group_is_no_sign_of_another_process(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """A process that met others waits for its turn, which costs time."""
+    services, _ = process()
+    await services.runs.administration.create(RUN, config(2), Policy())
+    await services.groups.native.submit(RUN, [encoded(2, mark)._replace(given_id=f"{mark}") for mark in range(2)])
+    keys = RunKeys(RUN)
+    (oldest, _) = await redis_client.zrange(keys.lane("-:2"), 0, -1)
+    await redis_client.setrange(keys.payload(oldest.decode()), 3, "?")
+    result = await services.batches.long_poll.take(RUN, BatchRequest(), 10.0)
+    assert marks(result) == [1]
+    assert services.batches.long_poll.blocked == 0
+    assert await redis_client.exists(keys.turn) == 0
+
+
 @pytest.mark.parametrize("ends", ["hand_on", "let_expire"])
 @pytest.mark.parametrize("asks", [OF_A_TRAINER, OF_A_RANK], ids=["a trainer", "a rank"])
 async def test_a_repeated_request_that_goes_away_takes_no_batch_from_its_trainer(
