@@ -27,7 +27,7 @@ def errors_page() -> str:
     rows = sorted(errors.BY_CODE.values(), key=lambda cls: (cls.status, cls.code))
     return "\n".join(
         [
-            heading("Errors", "`clients/lachesis/wire/errors.py`"),
+            heading("Errors", "the classes in `clients/lachesis/wire/errors`"),
             "The service answers an error as problem details (RFC 9457, `application/problem+json`).",
             "`code` names the error, `detail` says what is wrong, and `remedy` says what to do.",
             "For wrong values, `errors` lists the place (`loc`) of each and what is wrong with it (`msg`).",

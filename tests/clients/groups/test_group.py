@@ -16,7 +16,7 @@ from lachesis import Group
 from lachesis.errors import InvalidField
 from lachesis.wire import errors as ours
 from lachesis.wire.columns import NATIVE_COLUMNS, Ragged, nested, pack, unpack
-from lachesis.wire.errors import place
+from lachesis.wire.problems import place
 from tests.properties import examples
 
 TOKENS = [[1, 2, 3], [4, 5]]

@@ -1,6 +1,7 @@
-"""The errors of requests whose sender may not make them. `lachesis.wire.errors` has them too."""
+"""The errors of requests whose sender may not make them, and of tokens."""
 
-from lachesis.wire.error_base import ServiceError
+from lachesis.wire.errors.base import ServiceError
+from lachesis.wire.errors.requests import NotFound
 
 
 class Unauthorized(ServiceError):
@@ -60,3 +61,10 @@ class IssuerUnavailable(ServiceError):
     status = 503
     remedy = "Send the request again. If this lasts, check that the issuer of LACHESIS_JWT_ISSUER answers the service."
     retry_after_s: float | None = 5.0
+
+
+class TokenNotFound(NotFound):
+    """No token has this id."""
+
+    code = "token_not_found"
+    remedy = "Check the id with `GET /v1/tokens`. A token is forgotten 7 days after it has ended."
