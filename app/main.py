@@ -34,10 +34,12 @@ from app.api.routes import (
     datasets,
     environments,
     events,
+    fragments,
     groups,
     history,
     replay,
     runs,
+    samples,
     system,
 )
 from app.core.access.permissions import Permission
@@ -148,6 +150,8 @@ def _include(app: FastAPI, direct: APIRouter) -> None:
     modules = (
         batches,
         environments,
+        fragments,
+        samples,
         replay,
         curriculum,
         runs,
