@@ -35,6 +35,8 @@ TARGETS = {
 HOMES = {name.removeprefix("Async"): target for target, classes in TARGETS.items() for name in classes.values()}
 MARKERS = {"ForAsyncio", "MustClose", "OwnsSender", "Shown"}
 """Bases that a synchronous class gets from `Blocking` or `BlockingOwner`."""
+PARTS = {"RunGroups": "runs.groups"}
+"""Bases whose methods become methods of the synchronous class itself, and the module of each."""
 
 THREADS = "Several threads may use it. It does not survive a fork: create it in the process that uses it."
 SENTENCES = {
@@ -94,7 +96,13 @@ class Module:
                 self.homes |= {to.id: f"lachesis.{name}" for to in node.targets if isinstance(to, ast.Name)}
 
     def class_of(self, name: str) -> ast.ClassDef:
-        return next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+        """Return a class, after its own methods with those of its parts."""
+        cls = next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+        for part in [base.id for base in cls.bases if isinstance(base, ast.Name) and base.id in PARTS]:
+            module = Module(PARTS[part])
+            self.homes = module.homes | self.homes
+            cls.body += [node for node in module.class_of(part).body if isinstance(node, Function)]
+        return cls
 
 
 class SyncNames(ast.NodeTransformer):
@@ -169,7 +177,7 @@ class Facade:
         self.closes = any(isinstance(node, Function) and node.name == "aclose" for node in source.body)
 
     def text(self) -> str:
-        bases = [ast.unparse(base) for base in self.source.bases if ast.unparse(base) not in MARKERS]
+        bases = [ast.unparse(base) for base in self.source.bases if ast.unparse(base) not in MARKERS | PARTS.keys()]
         held = [base.removeprefix("Async") for base in bases]
         if held == bases:  # else the class of that base wraps the object
             held.insert(0, f"{'BlockingOwner' if self.owns else 'Blocking'}[{self.source.name}]")
@@ -269,8 +277,8 @@ def generate(target: str) -> str:
     classes = []
     for name, cls in TARGETS[target].items():
         module = Module(name)
-        homes = module.homes | homes
         classes.append(Facade(module.class_of(cls)).text())
+        homes = module.homes | homes
     code = "\n\n".join(classes)
     tree = ast.parse(code)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
