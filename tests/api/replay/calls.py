@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from lachesis.wire import blob
 from lachesis.wire.frame import frame
+from lachesis.wire.groups import SAFETENSORS
 from tests.api.native_groups import BINARY, tensor_in_json
 
 RUN = "/v1/runs/r"
 REPLAY = f"{RUN}/replay"
+AS_BINARY = {"Accept": SAFETENSORS}
 Sample = dict[str, Any]
 
 

@@ -6,11 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lachesis.wire.groups import SAFETENSORS
 from tests.api.native_groups import blobs_of
-from tests.api.replay.calls import REPLAY, RUN
-
-AS_BINARY = {"Accept": SAFETENSORS}
+from tests.api.replay.calls import AS_BINARY, REPLAY, RUN
 
 
 async def submit(client: httpx.AsyncClient, *ids: str) -> None:
