@@ -21,7 +21,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
 from app.api.http.connection.certificates import TlsContexts
-from app.api.http.connection.server_protocol import make_protocol
+from app.api.http.connection.protocol_factory import make_protocol
 from app.logs import LogBackoff, log_config
 from app.process.signals import STOP_SIGNALS, raise_on_stop_signals
 from app.services.groups.commit_lock import shared_lock

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from starlette.types import ASGIApp
 
 from app.api.http.connection.certificates import TlsContexts, TlsFiles
-from app.api.http.connection.server_protocol import make_protocol
+from app.api.http.connection.protocol_factory import make_protocol
 from app.main import create_app
 from app.settings import ServiceSettings
 from tests.api.http.conformance import check_reply

@@ -12,7 +12,7 @@ import uvicorn
 
 from app.api.http.connection.certificates import TlsContexts
 from app.api.http.connection.client_connection import connection_of, has_arrived
-from app.api.http.connection.server_protocol import make_protocol
+from app.api.http.connection.protocol_factory import make_protocol
 from app.api.http.replies import WatchedReply
 from tests import waiting
 from tests.authority import TlsSocket

@@ -11,7 +11,7 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from app.api.http.connection.server_protocol import make_protocol
+from app.api.http.connection.protocol_factory import make_protocol
 from app.api.http.replies import WatchedReply
 from tests.waiting import wait_until
 

@@ -25,188 +25,65 @@ A client that half-closes after a whole request gets its reply. The exception is
 the reply arrived. After a half-close the sender cannot know this, and most of these clients are gone.
 
 uvicorn documents its protocol as a class to choose, and does not promise the state of the class. Only this module uses
-this state. `make_protocol` checks the state. If a new version of uvicorn has changed it, the service logs a warning and
-runs with uvicorn's own protocol, without these additions.
+this state. `make_protocol` in `app.api.http.connection.protocol_factory` checks the state. If a new version of uvicorn
+has changed it, the service logs a warning and runs with uvicorn's own protocol, without these additions.
 """
 
 import asyncio
-import http
-import inspect
 import logging
-from collections.abc import Callable
-from functools import cache, cached_property, partial
-from typing import Any, Literal, cast
+from functools import cached_property
+from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.http.caller import UNIX_SOCKET
-from app.api.http.connection.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
+from app.api.http.connection.certificates import PEER_CERTIFICATE, peer_certificate
 from app.api.http.connection.client_connection import CLIENT_CONNECTION, ClientConnection
 from app.api.http.connection.connections import OPEN_CONNECTION, STATE_KEY, OpenConnection, OpenConnections
-from app.api.http.connection.tls import TlsConnection
+from app.api.http.connection.header_limits import MAX_HEADER_BYTES, HeaderLimits
+from app.api.http.connection.refusals import MAX_PIPELINED, NOT_HTTP, STOPPING, TOO_FAR_AHEAD, TOO_LARGE, too_many
 from app.api.http.connection.transport import GatheringTransport, may_have_unread_data
-from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
-from app.api.http.security_headers import with_security_headers
 from app.core.access.addresses import sender_of_address
 from app.logs import LogBackoff
 from app.services.access.credentials import PeerCertificate
-from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, ServiceStopping, TooManyConnections
 
-MAX_HEADER_BYTES = 32 * 1024
-MAX_PIPELINED = 16
-"""Requests that may wait for the reply to an earlier one of their connection. Each takes about 3 kB."""
-_SEPARATORS_BYTES = len(": \r\n")
-_BODY_GRACE = 0.8  # of the time that requests get to end. The rest is for the refusals
-_REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
-
-_PROTOCOL_STATE = (
-    "app_state",
-    "client",
-    "config",
-    "cycle",
-    "headers",
-    "loop",
-    "parser",
-    "pipeline",
-    "scope",
-    "transport",
-)
-_PROTOCOL_METHODS = (
+PROTOCOL_NAMES = (
+    *("app_state", "client", "config", "cycle", "headers", "loop", "parser", "pipeline", "scope", "transport"),
     *("connection_made", "connection_lost", "data_received", "eof_received", "shutdown", "on_response_complete"),
     *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
 )
-_CYCLE_STATE = (
+"""What `Protocol` uses of uvicorn's protocol."""
+CYCLE_NAMES = (
     *("body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "response_started"),
 )
+"""What `Protocol` uses of uvicorn's request cycle."""
+
+_SEPARATORS_BYTES = len(": \r\n")
+_BODY_GRACE = 0.8  # of the time that requests get to end. The rest is for the refusals
+_REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
 
 log = logging.getLogger("lachesis.api")
 _unparsed = LogBackoff()
 
 
-def _refusal(error: ServiceError) -> bytes:
-    body = problem_json(error)
-    phrase = http.HTTPStatus(error.status).phrase
-    head = f"HTTP/1.1 {error.status} {phrase}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {len(body)}\r\n"
-    head += "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in with_security_headers([]))
-    if (seconds := retry_after(error)) is not None:
-        head += f"retry-after: {seconds}\r\n"
-    return head.encode() + b"connection: close\r\n\r\n" + body
-
-
-_TOO_LARGE = _refusal(HeadersTooLarge(f"the headers are over {MAX_HEADER_BYTES} bytes"))
-_TOO_FAR_AHEAD = _refusal(
-    BadRequest(f"over {MAX_PIPELINED} requests wait for earlier replies on this connection: read the replies first")
-)
-_NOT_HTTP = _refusal(BadRequest("not an HTTP request"))
-_STOPPING = _refusal(ServiceStopping("the service stopped before the body of the request had arrived"))
-_NOT_TLS = _refusal(BadRequest("this port speaks TLS: use https:// in the URL"))
-
-
-@cache
-def _too_many(why: str) -> bytes:
-    return _refusal(TooManyConnections(why))
-
-
-def make_protocol(
-    header_timeout_s: float, tls: TlsContexts | None = None
-) -> type[asyncio.Protocol] | Literal["httptools"]:
-    """Return the protocol for uvicorn's ``http=``."""
-    return protocol_unless(missing_state(), header_timeout_s, tls)
-
-
-def protocol_unless(
-    missing: list[str], header_timeout_s: float, tls: TlsContexts | None = None
-) -> type[asyncio.Protocol] | Literal["httptools"]:
-    """Return this module's protocol, or uvicorn's own if names are missing."""
-    # Partials, since uvicorn sends them to workers by pickle.
-    made: Any = partial(Protocol if tls is None else _TlsProtocol, header_timeout_s=header_timeout_s)
-    if missing:
-        log.warning("this version of uvicorn lacks %s: slow headers do not time out", ", ".join(missing))
-        if tls is None:
-            return "httptools"
-        made = HttpToolsProtocol
-    return cast("type[asyncio.Protocol]", made if tls is None else partial(_tls_connection, made, tls))
-
-
-def _tls_connection(
-    http_protocol: Callable[..., asyncio.Protocol], contexts: TlsContexts, *args: Any, **kwargs: Any
-) -> TlsConnection:
-    return TlsConnection(http_protocol(*args, **kwargs), contexts, _NOT_TLS)
-
-
-def missing_state(protocol: type = HttpToolsProtocol, cycle: type = RequestResponseCycle) -> list[str]:
-    """Return the names that this module uses and uvicorn's classes do not have."""
-    used = [(protocol, (*_PROTOCOL_STATE, *_PROTOCOL_METHODS)), (cycle, _CYCLE_STATE)]
-    return [f"{cls.__name__}.{name}" for cls, names in used for name in names if name not in _names_of(cls)]
-
-
-def _names_of(cls: type) -> set[str]:
-    """Return the names of a class, and those that its constructor sets."""
-    return {*dir(cls), *inspect.getattr_static(cls, "__init__").__code__.co_names}
-
-
-class HeaderLimits:
-    """The deadline and the maximum size of a request's headers.
-
-    Args:
-        loop: The event loop.
-        timeout_s: Seconds from the first sign of a request to the end of its headers.
-        late: Called when the time is over.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float, late: Callable[[], None]) -> None:
-        self._loop = loop
-        self._timeout_s = timeout_s
-        self._late = late
-        self._timer: asyncio.TimerHandle | None = None
-        self._parsed_bytes = 0
-        self._unparsed_bytes = 0
-        self.too_large = False
-
-    @property
-    def expecting(self) -> bool:
-        """Return whether the time is running."""
-        return self._timer is not None
-
-    def expect(self) -> None:
-        """Start the time for the headers of a request."""
-        self._unparsed_bytes = 0
-        self._timer = self._loop.call_later(self._timeout_s, self._end)
-
-    def stop(self) -> None:
-        """Stop the time, because the headers are complete or the connection ends."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def begin(self) -> None:
-        """Start counting the bytes of the next request."""
-        self._parsed_bytes = self._unparsed_bytes = 0
-
-    def count_parsed(self, size: int) -> None:
-        """Count bytes that the parser passed on.
-
-        Raises:
-            ValueError: The headers are too large. The parser stops.
-        """
-        self._parsed_bytes += size
-        if self._parsed_bytes > MAX_HEADER_BYTES:
-            self.too_large = True
-            raise ValueError("headers too large")
-
-    def count_received(self, size: int) -> bool:
-        """Count received bytes of an unfinished header, which the parser holds back. Return whether they fit."""
-        self._unparsed_bytes += size
-        return self._unparsed_bytes <= MAX_HEADER_BYTES
-
-    def _end(self) -> None:
-        self._timer = None
-        self._late()
-
-
 class Protocol(HttpToolsProtocol):
-    """One HTTP connection."""
+    """One HTTP connection.
+
+    Of uvicorn's state, ``cycle`` is the latest request with complete headers. Its reply may have to wait for others.
+
+        flag                set by                           cleared by
+        _unfinished         on_message_begin                 on_headers_complete
+        _receiving          on_message_begin                 on_message_complete, not by an early reply
+        _url                on_url                           on_message_begin
+        _upgrading          on_headers_complete              _parse_to_upgrade, which parses the headers again
+        _unread             on_message_begin                 on_message_begin, connection_lost, _break_unread
+        _limits.is_timing   connection_made, data_received   on_headers_complete, connection_lost, _refuse, and its end
+        _open               connection_made                  never
+        _turned_away        connection_made                  never: the first bytes are refused
+        _is_too_far_ahead   on_message_begin                 never: the parser has stopped
+        _refusal            _refuse                          never: what follows is not parsed
+    """
 
     def __init__(self, *args: Any, header_timeout_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -226,7 +103,8 @@ class Protocol(HttpToolsProtocol):
         return bool(self.cycle) and not self.cycle.response_complete  # None before the first request
 
     @property
-    def _in_body(self) -> bool:
+    def _awaits_body(self) -> bool:
+        """Whether the end of the latest request's body is missing, and its reply has not started."""
         return self._replying and self.cycle.more_body and not self.cycle.response_started
 
     # The connection
@@ -238,12 +116,12 @@ class Protocol(HttpToolsProtocol):
         self._turned_away = self._enter()
         timeout_s = min(_REFUSED_TIMEOUT_S, self._header_timeout_s) if self._turned_away else self._header_timeout_s
         self._limits = HeaderLimits(self.loop, timeout_s, self._writer.close)
-        self._limits.expect()
+        self._limits.start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._open is not None:
             self._open.leave()
-        self._limits.stop()
+        self._limits.stop_timer()
         if exc is not None or self._replying:
             self._break_unread()
         self._unread.clear()
@@ -256,7 +134,7 @@ class Protocol(HttpToolsProtocol):
             return b""
         entered = connections.enter(sender_of_address(self._address))
         if not isinstance(entered, OpenConnection):
-            return _too_many(connections.refusals[entered])
+            return too_many(connections.refusals[entered])
         self._open = entered
         return b""
 
@@ -279,12 +157,12 @@ class Protocol(HttpToolsProtocol):
         for connection in self._unread:
             connection.shut_down()
         super().shutdown()
-        if self._in_body and (grace_s := self.config.timeout_graceful_shutdown) is not None:
+        if self._awaits_body and (grace_s := self.config.timeout_graceful_shutdown) is not None:
             self.loop.call_later(_BODY_GRACE * grace_s, self._refuse_unfinished)
 
     def _refuse_unfinished(self) -> None:
-        if self._in_body and not self.transport.is_closing():
-            self._refuse(_STOPPING)
+        if self._awaits_body and not self.transport.is_closing():
+            self._refuse(STOPPING)
 
     def on_response_complete(self) -> None:
         more = bool(self.pipeline)
@@ -314,24 +192,24 @@ class Protocol(HttpToolsProtocol):
         super().data_received(b"")  # ends the time that an idle connection may stay
         before = self._unfinished
         self._parse(data)
-        in_body = self._receiving and self._unfinished is None
-        if not (self._limits.expecting or self._replying or in_body):
-            self._limits.expect()
+        parses_body = self._receiving and self._unfinished is None
+        if not (self._limits.is_timing or self._replying or parses_body):
+            self._limits.start_timer()
         goes_on = before is not None and before is self._unfinished  # maybe after a request that is being answered
-        unfinished = self._limits.expecting or goes_on
+        unfinished = self._limits.is_timing or goes_on
         if unfinished and not self.transport.is_closing() and not self._limits.count_received(len(data)):
-            self._refuse(_TOO_LARGE)
+            self._refuse(TOO_LARGE)
 
     def _parse(self, data: bytes) -> None:
         try:
             while data:
                 data = self._parse_to_upgrade(data)
         except httptools.HttpParserError:
-            what, refusal = "what is not HTTP", _NOT_HTTP
+            what, refusal = "what is not HTTP", NOT_HTTP
             if self._limits.too_large:
-                what, refusal = f"headers over {MAX_HEADER_BYTES} bytes", _TOO_LARGE
+                what, refusal = f"headers over {MAX_HEADER_BYTES} bytes", TOO_LARGE
             elif self._is_too_far_ahead:
-                what, refusal = "requests too far ahead of their replies", _TOO_FAR_AHEAD
+                what, refusal = "requests too far ahead of their replies", TOO_FAR_AHEAD
             if _unparsed.is_due(what):
                 log.warning("refused %s", what, extra={"fields": {"caller": self._address}})
             self._refuse(refusal)
@@ -360,11 +238,11 @@ class Protocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: bytes) -> None:
         """Refuse the last bytes and end the connection, after the replies to the whole requests before them."""
-        self._limits.stop()
+        self._limits.stop_timer()
         self._refusal = refusal
-        if self._in_body and self.pipeline:
+        if self._awaits_body and self.pipeline:
             self.pipeline.popleft()  # the request with the broken body waits for its turn: drop it
-        elif self._in_body or not self._replying:
+        elif self._awaits_body or not self._replying:
             self._send_refusal()
 
     def _send_refusal(self) -> None:
@@ -380,7 +258,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         self._url = b""
         self._receiving = True
-        self._limits.begin()
+        self._limits.start_count()
         if not self._replying:
             # The client asks for more, so it has read the replies before (unless it asks ahead).
             self._unread.clear()
@@ -402,7 +280,7 @@ class Protocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._limits.stop()
+        self._limits.stop_timer()
         self._unfinished = None
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._upgrading = True
@@ -426,7 +304,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
 
-class _TlsProtocol(Protocol):
+class TlsProtocol(Protocol):
     """One HTTP connection over TLS. Each request learns the certificate of its client."""
 
     def on_message_begin(self) -> None:

@@ -12,7 +12,9 @@ import httpx
 import pytest
 
 from app.api.http.connection.certificates import TlsContexts, TlsFiles
-from app.api.http.connection.server_protocol import MAX_HEADER_BYTES, MAX_PIPELINED, missing_state, protocol_unless
+from app.api.http.connection.header_limits import MAX_HEADER_BYTES
+from app.api.http.connection.protocol_factory import missing_state, protocol_unless
+from app.api.http.connection.refusals import MAX_PIPELINED
 from lachesis.wire.errors import BY_CODE
 from tests.api.http.raw_service import (
     GET,
