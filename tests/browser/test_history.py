@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from app.core.history.series import MOST_ENVIRONMENTS, Facts, HistorySpan
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, Facts, HistorySpan
 from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
@@ -121,13 +121,13 @@ async def test_charts_stay_while_a_later_range_is_read(client: httpx.AsyncClient
 
 async def test_an_environment_without_series_is_said_to_have_none(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
-    names = (f"e{number}" for number in range(MOST_ENVIRONMENTS + 1))
+    names = (f"e{number}" for number in range(MOST_CHARTED_ENVIRONMENTS + 1))
     await asyncio.gather(*(client.post("/v1/runs/run/environments", json={"name": name}) for name in names))
-    await submit(client, group("last", environment=MOST_ENVIRONMENTS))
-    page = await show(f"/runs/run/rewards?environment={MOST_ENVIRONMENTS}")
-    said = page.get_by_text(f"Only the first {MOST_ENVIRONMENTS} environments have charts of their own.")
+    await submit(client, group("last", environment=MOST_CHARTED_ENVIRONMENTS))
+    page = await show(f"/runs/run/rewards?environment={MOST_CHARTED_ENVIRONMENTS}")
+    said = page.get_by_text(f"Only the first {MOST_CHARTED_ENVIRONMENTS} environments have charts of their own.")
     await expect(said).to_be_visible()
-    await page.goto(f"/runs/run/freshness?environment={MOST_ENVIRONMENTS}")
+    await page.goto(f"/runs/run/freshness?environment={MOST_CHARTED_ENVIRONMENTS}")
     await expect(said).to_be_visible()
     await page.goto("/runs/run/freshness?environment=0&from=1000000&to=1003600")
     await expect(page.get_by_text("Choose a longer time.")).to_be_visible()

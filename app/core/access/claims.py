@@ -13,7 +13,7 @@ from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 LEEWAY_S = 30.0
 """By how much the clocks of the issuer and of Redis may differ, seconds."""
 MAX_SUBJECT = 512
-MAX_ENVIRONMENT = 128
+MAX_ENVIRONMENT_NAME = 128
 
 Claims = Mapping[str, Any]
 
@@ -118,7 +118,7 @@ def grant_of(rules: Sequence[ClaimRule], claims: Claims) -> Grant | None:
             continue
         runs = tuple(dict.fromkeys(run for template in rule.runs for run in _filled(template, claims, _RUN_TEXT)))
         environments = [None] if rule.environment is None else list(_filled(rule.environment, claims))
-        if (rule.runs and not runs) or len(environments) != 1 or len(environments[0] or "") > MAX_ENVIRONMENT:
+        if (rule.runs and not runs) or len(environments) != 1 or len(environments[0] or "") > MAX_ENVIRONMENT_NAME:
             continue
         return Grant(rule.role, runs, environments[0], rule.contents, rule.limits, rule.queue_limits)
     return None

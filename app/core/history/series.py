@@ -7,7 +7,7 @@ from typing import Literal
 
 from app.core.history.sketch import Sketch
 
-MOST_ENVIRONMENTS = 256
+MOST_CHARTED_ENVIRONMENTS = 256
 """Environments with series of their own. The others count together, as `OTHERS`."""
 
 OTHERS = ""
@@ -72,7 +72,7 @@ class HistorySpan:
 
     Attributes:
         run: Facts about the run.
-        environments: Facts about environments, by name: at most `MOST_ENVIRONMENTS`, and `OTHERS`.
+        environments: Facts about environments, by name: at most `MOST_CHARTED_ENVIRONMENTS`, and `OTHERS`.
     """
 
     run: Facts = field(default_factory=Facts)
@@ -80,7 +80,7 @@ class HistorySpan:
 
     def own_name(self, environment: str) -> str:
         """Return the name that an environment counts under: `OTHERS` if there are too many."""
-        most = MOST_ENVIRONMENTS + (OTHERS in self.environments)
+        most = MOST_CHARTED_ENVIRONMENTS + (OTHERS in self.environments)
         is_own = environment in self.environments or len(self.environments) < most
         return environment if is_own else OTHERS
 
@@ -114,15 +114,16 @@ def with_series(environments: Collection[int]) -> Collection[int]:
     Args:
         environments: The environments of a run, in id order.
     """
-    if len(environments) <= MOST_ENVIRONMENTS:
+    if len(environments) <= MOST_CHARTED_ENVIRONMENTS:
         return environments
-    return frozenset(islice(environments, MOST_ENVIRONMENTS))
+    return frozenset(islice(environments, MOST_CHARTED_ENVIRONMENTS))
 
 
-def busiest(spans: Iterable[HistorySpan], most: int = MOST_ENVIRONMENTS) -> list[str]:
+def busiest(spans: Iterable[HistorySpan], most: int = MOST_CHARTED_ENVIRONMENTS) -> list[str]:
     """Return the environments with the most sequences, in and out, over all spans. Ties go by name.
 
-    If environments leave, others get series of their own. So spans may have more than `MOST_ENVIRONMENTS` altogether.
+    If environments leave, others get series of their own. So spans may have more than `MOST_CHARTED_ENVIRONMENTS`
+    altogether.
     """
     sequences: dict[str, float] = {}
     came, went = BUSY

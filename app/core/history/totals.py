@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from app.core.history.charts import DROPPED
-from app.core.history.series import MOST_ENVIRONMENTS
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS
 
 Counts = Mapping[str, float]
 RUN = ""
@@ -18,13 +18,13 @@ def increases(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[s
 
     Args:
         before: The totals at the last look.
-        now: The totals now, of at most `MOST_ENVIRONMENTS`, also of those without any. One that was not among that many
-            before may have moved up. How much it has grown is not known then.
+        now: The totals now, of at most `MOST_CHARTED_ENVIRONMENTS`, also of those without any. One that was not among
+            that many before may have moved up. How much it has grown is not known then.
     """
     of_run, own = before.get(RUN, {}), now.get(RUN, {})
     began_again = any(own.get(name, 0) < total for name, total in of_run.items() if name.startswith(DROPPED))
     known = {} if began_again else before
-    was_full = len(known) > MOST_ENVIRONMENTS  # the run's are among them
+    was_full = len(known) > MOST_CHARTED_ENVIRONMENTS  # the run's are among them
     return {owner: _grown(known.get(owner, counts if was_full else {}), counts) for owner, counts in now.items()}
 
 

@@ -34,8 +34,8 @@ from app.store.environments.store import EnvironmentStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import MemberNotFound, RunFull
 
-MOST_ENVIRONMENTS = 4096
-"""Largest number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
+MAX_ENVIRONMENTS = 4096
+"""Maximum number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
 more."""
 
 _MOST_NAMED = 20  # members of an environment that leave or expire at once, in the log and in events
@@ -98,7 +98,7 @@ class EnvironmentRegistry:
             Its record and the run it joined, or None while the trainer has not asked for its first batch.
 
         Raises:
-            RunFull: The run has `MOST_ENVIRONMENTS` environments.
+            RunFull: The run has `MAX_ENVIRONMENTS` environments.
             TooManyNewEnvironments: The sender, if it is named, brings new environments too fast. Or ``as_one`` has too
                 many.
         """
@@ -145,7 +145,7 @@ class EnvironmentRegistry:
         """Write an environment's record if it has changed, in its turn. A write makes every plan in progress outdated.
 
         Raises:
-            RunFull: The environment is new, and the run has `MOST_ENVIRONMENTS` already.
+            RunFull: The environment is new, and the run has `MAX_ENVIRONMENTS` already.
 
         Returns:
             False if the run changed since ``view``: read it and decide again.
@@ -155,10 +155,10 @@ class EnvironmentRegistry:
             return True
         if await attempts.waited():
             return False
-        if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
+        if known is None and len(view.environments) >= MAX_ENVIRONMENTS:
             now = await self._runs.view(run)
-            if len(now.environments) >= MOST_ENVIRONMENTS and await self._forget(run, now, at_once=True) == []:
-                raise RunFull(f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups")
+            if len(now.environments) >= MAX_ENVIRONMENTS and await self._forget(run, now, at_once=True) == []:
+                raise RunFull(f"the run has {MAX_ENVIRONMENTS} environments that are alive or have groups")
             return False
         return await self._environments.put(run, environment, view.epoch)
 

@@ -25,7 +25,7 @@ from app.core.history.resolution import (
     default_begin,
     kept_resolution,
 )
-from app.core.history.series import MOST_ENVIRONMENTS, MOST_NAME, HistorySpan
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, MOST_NAME, HistorySpan
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, SKETCHES, WantedHistory
 from app.services.history.upkeep import HistoryUpkeep
@@ -147,14 +147,14 @@ class Histories:
             chosen_range, from_s, to_s, now_s, most_points=asked.most_spans, least_step_s=asked.least_step_s
         )
         is_of_many = wanted.has_environments and wanted.environment is None
-        names = min(environments, MOST_ENVIRONMENTS) if is_of_many else 0
+        names = min(environments, MOST_CHARTED_ENVIRONMENTS) if is_of_many else 0
         while True:
             shown = choose(1 + names)
             async with self._large if shown.points * (1 + names) > _MANY_CELLS else nullcontext():
                 joined = JoinedSpans(shown)
                 async for spans in self._read(run, shown, wanted):
                     await asyncio.to_thread(joined.add, spans)
-                    found = min(joined.environments, MOST_ENVIRONMENTS)
+                    found = min(joined.environments, MOST_CHARTED_ENVIRONMENTS)
                     if found > names and choose(1 + found) != shown:
                         break  # spans also have environments that have left the run: too many for so many spans
                 else:

@@ -23,7 +23,7 @@ from lachesis.wire.states import (
     LEASE_STATES,
 )
 
-_MOST_ENVIRONMENTS = 100  # environments with their own series; a run may have thousands
+_MOST_LABELLED_ENVIRONMENTS = 100  # environments with their own series; a run may have thousands
 _MOST_CHARACTERS = 200  # of an environment's name; names with the same beginning count as one
 
 
@@ -94,7 +94,7 @@ def _served(view: RunView) -> Counter[str]:
 
     The environments with the smallest ids have names here. These stay the same, so that no series loses its sequences.
     """
-    first = islice(view.environments.items(), _MOST_ENVIRONMENTS)
+    first = islice(view.environments.items(), _MOST_LABELLED_ENVIRONMENTS)
     named = {key: environment.name[:_MOST_CHARACTERS] for key, environment in first}
     served: Counter[str] = Counter(dict.fromkeys(named.values(), 0))
     for key, sequences in view.served.items():
@@ -104,9 +104,9 @@ def _served(view: RunView) -> Counter[str]:
 
 def _scarce(view: RunView) -> dict[str, float]:
     """Return how long batches have waited for environments, by name; 0 for those without an alert."""
-    first = islice(view.environments.values(), _MOST_ENVIRONMENTS)
+    first = islice(view.environments.values(), _MOST_LABELLED_ENVIRONMENTS)
     seconds = dict.fromkeys((environment.name[:_MOST_CHARACTERS] for environment in first), 0.0)
-    for key, since_ms in islice(alarming(view).items(), _MOST_ENVIRONMENTS):
+    for key, since_ms in islice(alarming(view).items(), _MOST_LABELLED_ENVIRONMENTS):
         name = view.environments[key].name[:_MOST_CHARACTERS]
         seconds[name] = max(seconds.get(name, 0.0), (view.clock_ms - since_ms) / 1000)
     return seconds

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.history.causes import HELD, cause_of
 from app.core.history.charts import Histograms, environment_series, histograms, run_series
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, OTHERS, Facts, HistorySpan
 from app.core.history.sketch import LARGEST, Sketch
 from lachesis.wire.blockers import Blocker
 from lachesis.wire.history import CAUSES
@@ -130,7 +130,7 @@ def test_five_hundred_environments_have_as_many_series_as_is_promised() -> None:
         for place in range(POINTS)
     }
     found = environment_series(spans, POINTS)
-    assert len(found) == MOST_ENVIRONMENTS + 1
+    assert len(found) == MOST_CHARTED_ENVIRONMENTS + 1
     assert OTHERS in found
     assert "e500" in found
     assert "e000" not in found

@@ -19,7 +19,7 @@ from app.core.history.resolution import (
     span_begin,
     until_next_write_s,
 )
-from app.core.history.series import MOST_ENVIRONMENTS
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS
 
 NOW_S = 1_800_000_000
 times = st.floats(-1e18, 1e18) | st.floats(NOW_S - 2 * LONGEST_S, NOW_S + LONGEST_S)
@@ -112,4 +112,4 @@ def test_each_span_is_written_once_however_late_writes_are(now_s: float, late_s:
 
 def test_what_was_written_is_fresh_for_longer_in_a_larger_run() -> None:
     assert [fresh_s(environments) for environments in (0, 1, 10, 50, 200)] == [0.2, 0.2, 0.2, 1.0, 4.0]
-    assert fresh_s(MOST_ENVIRONMENTS + 1) < KEPT[0].step_s
+    assert fresh_s(MOST_CHARTED_ENVIRONMENTS + 1) < KEPT[0].step_s

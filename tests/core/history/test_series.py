@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally, added, busiest
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally, added, busiest
 from app.core.history.sketch import Sketch
 
 happenings = st.lists(
@@ -56,7 +56,7 @@ def test_ten_thousand_environments_take_bounded_room() -> None:
     for n in range(10_000):
         tally.note(f"t{n}", {"groups": 1}, {"reward": [n]})
     total = added([*spans, tally.close()])
-    assert len(total.environments) == MOST_ENVIRONMENTS + 1
+    assert len(total.environments) == MOST_CHARTED_ENVIRONMENTS + 1
     assert sum(facts.counts["groups"] for facts in total.environments.values()) == 600 + 10_000
     assert total.environments[OTHERS].counts["groups"] > 9_000
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, OTHERS, Facts, HistorySpan
 from app.core.history.shares import Shares, shares
 from lachesis.wire.history import HistoryCount
 
@@ -78,7 +78,7 @@ def test_many_environments_are_bounded_and_nothing_is_lost() -> None:
     facts = [(f"e{n:03}", Facts({"sequences_in": 1, "sequences_out": n})) for n in range(400)]
     spans = [HistorySpan(environments=dict(facts[:200])), HistorySpan(environments=dict(facts[200:]))]
     found = shares(spans, "sequences")
-    assert len(found.environments) == MOST_ENVIRONMENTS + 1
+    assert len(found.environments) == MOST_CHARTED_ENVIRONMENTS + 1
     assert sum(one.generated for one in found.environments) == found.generated == 400
     assert sum(one.trained for one in found.environments) == found.trained == sum(range(400))
 

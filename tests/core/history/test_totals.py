@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.series import MOST_ENVIRONMENTS
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS
 from app.core.history.totals import RUN, increases, of_others
 
 drops = st.dictionaries(st.sampled_from(["dropped:stale", "dropped:expired"]), st.integers(0, 5))
@@ -48,7 +48,7 @@ def test_an_environment_that_was_forgotten_drops_nothing_again() -> None:
 
 def test_an_environment_that_moves_up_drops_nothing_again() -> None:
     """One in place of another one, when there were too many. What it dropped since then counts with the others."""
-    every = {f"e{n}": {"dropped:stale": 3.0} for n in range(MOST_ENVIRONMENTS + 1)}
+    every = {f"e{n}": {"dropped:stale": 3.0} for n in range(MOST_CHARTED_ENVIRONMENTS + 1)}
     dropped = 3.0 * len(every)
     first, *_, moved_up = every
     before = {RUN: {"dropped:stale": dropped}, **every}

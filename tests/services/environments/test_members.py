@@ -140,7 +140,7 @@ async def test_a_repeated_group_gets_its_first_answer_after_its_environment_was_
     alone: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new group of the environment is refused, and the message names the group."""
-    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 1)
+    monkeypatch.setattr(registry, "MAX_ENVIRONMENTS", 1)
     services, _ = alone
     await services.runs.administration.change(RUN, {"keep_batches": 0})
     environment = (await join(services, "math")).environment
@@ -159,7 +159,7 @@ async def test_a_repeated_group_gets_its_first_answer_after_its_environment_was_
 
 async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also not before their history is forgotten; names that are alive do."""
-    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 3)
+    monkeypatch.setattr(registry, "MAX_ENVIRONMENTS", 3)
     for number in range(8):
         await come_and_go(alone, f"pod-{number}")
     assert len(await names(alone)) <= 3
@@ -173,7 +173,7 @@ async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monk
 async def test_names_that_take_the_room_of_others_at_the_same_time_all_join(
     alone: Process, process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 4)
+    monkeypatch.setattr(registry, "MAX_ENVIRONMENTS", 4)
     processes = [process()[0] for _ in range(4)]
     for number in range(4):
         await come_and_go(alone, f"pod-{number}")
@@ -190,7 +190,7 @@ async def test_a_run_that_another_process_made_room_in_is_not_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The process has read a full run. Before it looks for room, another one forgets the only environment."""
-    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 1)
+    monkeypatch.setattr(registry, "MAX_ENVIRONMENTS", 1)
     line, url = lossy
     late, _ = process(url)
     await come_and_go(alone, "pod")

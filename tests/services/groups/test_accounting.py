@@ -175,7 +175,7 @@ async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], r
 async def test_a_run_takes_only_so_many_environments(
     process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 2)
+    monkeypatch.setattr(registry, "MAX_ENVIRONMENTS", 2)
     services, _ = process()
     await services.runs.atropos.register(RUN, config(4))
     await services.batches.dispatch.take(RUN)

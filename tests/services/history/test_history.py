@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.history.resolution import KEPT, MOST_CELLS, AskedRange, fresh_s, until_next_write_s
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
 from app.services.batches.request import BatchRequest
 from app.services.history.recorder import HistoryRecorder
@@ -415,7 +415,7 @@ async def test_many_environments_have_bounded_answers(process: Callable[..., Pro
         assert await HistoryStore(services.connection).append(RUN, HistorySpan(environments=some))
         await move_back(redis_client, KEPT[0].step_s, 120)
     found = await read(services)
-    assert len(found.environments) == MOST_ENVIRONMENTS + 1
+    assert len(found.environments) == MOST_CHARTED_ENVIRONMENTS + 1
     assert found.shown.points * len(found.environments) <= MOST_CELLS
     assert sum(total(series["groups_in"]) for series in found.environments.values()) == 600
     assert total((await read(services, "e0")).environments["e0"]["groups_in"]) == 1

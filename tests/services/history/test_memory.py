@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.history.resolution import AskedRange
-from app.core.history.series import MOST_ENVIRONMENTS, Facts, HistorySpan
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, Facts, HistorySpan
 from app.core.history.sketch import Sketch
 from app.core.history.wanted import SKETCHES
 from app.store.history.codec import decode_span, encode_span
@@ -69,7 +69,7 @@ async def test_what_is_kept_for_followers_is_bounded(process: Callable[..., Proc
     await make_run(services)
     counts = ("groups", "sequences", "tokens")
     rng, environments = np.random.default_rng(1), {}
-    for n in range(MOST_ENVIRONMENTS):
+    for n in range(MOST_CHARTED_ENVIRONMENTS):
         sketches = {"reward_in": Sketch.of(rng.lognormal(size=20).tolist())}
         environments[f"e{n}"] = Facts({f"{count}_in": 1000.0 for count in counts}, sketches=sketches)
     text = encode_span(HistorySpan(environments=environments))
@@ -80,7 +80,7 @@ async def test_what_is_kept_for_followers_is_bounded(process: Callable[..., Proc
         for count in counts:
             asked = AskedRange(begin_s, begin_s + 70 * 900, 900)
             _, found = await services.history.reading.shares(RUN, count, asked)
-            assert found.generated == 70 * 1000 * MOST_ENVIRONMENTS
+            assert found.generated == 70 * 1000 * MOST_CHARTED_ENVIRONMENTS
             del found
             gc.collect()
             kept.append(tracemalloc.get_traced_memory()[0])

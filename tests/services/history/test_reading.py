@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.history.resolution import AskedRange
-from app.core.history.series import MOST_ENVIRONMENTS, MOST_NAME, OTHERS, Facts, HistorySpan
+from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, MOST_NAME, OTHERS, Facts, HistorySpan
 from app.core.history.wanted import WantedHistory
 from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
@@ -61,7 +61,7 @@ async def test_processes_name_the_same_environments_whichever_sends_first(proces
     """The first to register have series of their own, as groups come in and as they go out."""
     (one, _), (two, _) = process(), process()
     joined = {"math": await make_run(one)}
-    for n in range(MOST_ENVIRONMENTS + 1):
+    for n in range(MOST_CHARTED_ENVIRONMENTS + 1):
         joined[f"e{n}"] = (await join(one, f"e{n}")).environment
     for name, environment in reversed(joined.items()):
         await one.groups.native.submit(RUN, [group(name, environment, 0.0, 1.0)])
@@ -70,6 +70,6 @@ async def test_processes_name_the_same_environments_whichever_sends_first(proces
     await two.history.upkeep.keep(RUN, maintained=False)
     (now_s, _) = await one.connection.call("TIME")
     _, found = await one.history.reading.shares(RUN, "groups", AskedRange(int(now_s) - 600, int(now_s) + 1))
-    first = list(joined)[:MOST_ENVIRONMENTS]
+    first = list(joined)[:MOST_CHARTED_ENVIRONMENTS]
     assert {share.name: share.generated for share in found.environments} == {OTHERS: 2, **dict.fromkeys(first, 1)}
     assert {share.name: share.trained for share in found.environments if share.trained} == {OTHERS: 1, "math": 1}

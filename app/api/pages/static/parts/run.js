@@ -9,7 +9,7 @@ import { Ledger } from "./ledger.js";
 import { Sentence, State } from "./names.js";
 import { useCommands } from "./panel.js";
 
-const MOST_ENVIRONMENTS = 1000;
+const MOST_ENVIRONMENTS_SHOWN = 1000;
 const MOST_KEPT_PX = 240; // nine lines; a run with more of them has much to say
 /** What the address has while the explanation is open. */
 export const EXPLAIN = "explain";
@@ -20,7 +20,8 @@ export const RUNS = "v1/runs?limit=1000";
 
 /** The path of the status of a run, with its environments, or those after an id. */
 export const statusPath = (run, after = null) =>
-  `v1/runs/${encodeURIComponent(run)}/status?limit=${MOST_ENVIRONMENTS}${after === null ? "" : `&after=${after}`}`;
+  `v1/runs/${encodeURIComponent(run)}/status?limit=${MOST_ENVIRONMENTS_SHOWN}` +
+  (after === null ? "" : `&after=${after}`);
 export const explainPath = (run) => `v1/runs/${encodeURIComponent(run)}/batches/explain`;
 
 export const useStatus = (run) => useFeed(statusPath(run));
