@@ -31,7 +31,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         self,
         take: Callable[[float], Awaitable[Held[V] | NothingYet]],
         prefetch: int,
-        patience_s: float | None,
+        wait_s: float | None,
         where: str,
         what: str,
         instead: str = "",
@@ -45,7 +45,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         Args:
             take: Takes one, or waits for one up to the seconds given.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
+            wait_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: The run, such as ``run math``; for messages.
             what: ``batch`` or ``sample``; for messages.
             instead: How to take one without a loop; for messages.
@@ -53,7 +53,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
             is_stale: Whether one that was taken is too old for this policy version and this oldest version.
             divided: Whether ranks share each one. All ranks must get the same, so none is left out.
         """
-        super().__init__(prefetch, patience_s, where, what)
+        super().__init__(prefetch, wait_s, where, what)
         self._where = where
         self._divided = divided
         self._take = take
@@ -63,7 +63,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
             self._poll_s = min(self._poll_s, _POLL_S)
         self._is_stale_value = is_stale
         self._handed_out: list[HeldLease] = []
-        self._fresh_from = (0, 0)
+        self._policy_version = self._oldest_version = 0  # of the latest `drop_stale`
 
     async def __anext__(self) -> Held[V]:
         taken = await super().__anext__()
@@ -77,7 +77,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
 
     async def drop_stale(self, policy_version: int, max_staleness: int) -> None:
         """Give back ready ones that are too old now. Later ones are checked as well."""
-        self._fresh_from = (policy_version, policy_version - max_staleness)
+        self._policy_version, self._oldest_version = policy_version, policy_version - max_staleness
         stale = [one for one in self._ready if self._is_stale(one)]
         self._ready = deque(one for one in self._ready if not self._is_stale(one))
         self._handed_out += (one.lease for one in stale)  # if this is cancelled, `aclose` gives the rest back
@@ -89,7 +89,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         for lease in self._leases():
             lease.forget()
         self._ready.clear()
-        self._fresh_from = (0, 0)
+        self._policy_version = self._oldest_version = 0
 
     async def aclose(self) -> None:
         """Take no more, and give back what is ready or handed out and not acknowledged."""
@@ -129,4 +129,4 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         return (self._explain and await self._explain()) or self._waiting_for
 
     def _is_stale(self, one: Held[V]) -> bool:
-        return self._is_stale_value(one.taken, *self._fresh_from)
+        return self._is_stale_value(one.taken, self._policy_version, self._oldest_version)

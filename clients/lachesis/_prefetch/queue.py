@@ -31,29 +31,29 @@ class PrefetchQueue(ABC, Generic[T]):
     none_came: ClassVar[type[LachesisError]] = NoBatch
     """Raised if none came in time."""
 
-    def __init__(self, prefetch: int, patience_s: float | None, where: str, what: str, slack: int = 0) -> None:
+    def __init__(self, prefetch: int, wait_s: float | None, where: str, what: str, slack: int = 0) -> None:
         """Take nothing before the first is asked for.
 
         Args:
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
+            wait_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: Such as ``run math``; for messages.
             what: What one is called; for messages.
             slack: How many may be used before the queue refills.
 
         Raises:
-            InvalidField: ``prefetch`` or ``patience_s``, which users give as ``wait_s``, is out of its range.
+            InvalidField: ``prefetch`` or ``wait_s`` is out of its range.
         """
         if prefetch < 0:
             raise InvalidField(f"should be 0 or more, not {prefetch}", ("prefetch",))
-        if patience_s is not None and not patience_s > 0:
-            raise InvalidField(f"should be above 0, not {patience_s}", ("wait_s",))
+        if wait_s is not None and not wait_s > 0:
+            raise InvalidField(f"should be above 0, not {wait_s}", ("wait_s",))
         self._what = what
         self._prefetch = prefetch
-        self._patience_s = patience_s
+        self._wait_s = wait_s
         self._slack = slack
-        # Half of the patience, so that the service has given a reason before the wait ends.
-        self._poll_s = _LONGEST_POLL_S if patience_s is None else min(_LONGEST_POLL_S, patience_s / 2)
+        # A request waits half as long, so that the service has given a reason before the wait ends.
+        self._poll_s = _LONGEST_POLL_S if wait_s is None else min(_LONGEST_POLL_S, wait_s / 2)
         self._awaited = 0
         self._ready: deque[T] = deque()
         self._wait_log = WaitLog(where, what, self._why)
@@ -89,12 +89,12 @@ class PrefetchQueue(ABC, Generic[T]):
             self._drop_old_error()
         try:
             with nullcontext() if self._has_one() else self._wait_log.watching():
-                async with timeout(self._patience_s):
+                async with timeout(self._wait_s):
                     while self._closed or not self._has_one():
                         await self._something_new()
         except TimeoutError:
             self._gave_up = self._awaited == 1
-            raise self.none_came(f"no {self._what} in {self._patience_s:g} s: {self._waiting_for}") from None
+            raise self.none_came(f"no {self._what} in {self._wait_s:g} s: {self._waiting_for}") from None
         finally:
             self._awaited -= 1
         one = self._ready.popleft()
@@ -172,7 +172,8 @@ class PrefetchQueue(ABC, Generic[T]):
     async def _fill(self) -> None:
         while not self._paused:
             missing = self._prefetch + self._awaited - len(self._ready)
-            if self._gave_up or missing <= (0 if self._awaited > len(self._ready) else self._slack):
+            slack = 0 if self._awaited > len(self._ready) else self._slack  # who waits now is served at once
+            if self._gave_up or missing <= slack:
                 self._room.clear()
                 await self._room.wait()
                 continue
