@@ -42,7 +42,7 @@ from lachesis.wire.groups import MAX_GROUPS, GroupOutcome, Receipts
 from lachesis.wire.status import Warned
 
 _LEAVING_S = 5.0
-_SHORTEST_TURN_S = 1.0
+_SHORTEST_WAIT_S = 1.0  # for other reports
 _REPORT_DELAY_S = 0.3  # groups that arrive within this time are reported together
 
 log = logging.getLogger(__name__)
@@ -217,71 +217,14 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         Raises:
             LachesisError: The service did not answer within ``retry_budget_s``, or refused the request.
         """
-        while not await self._in_turn(max(_SHORTEST_TURN_S, self.settings.retry_budget_s)):
+        while not await self._begin_report(max(_SHORTEST_WAIT_S, self.settings.retry_budget_s)):
             if (trouble := self.trouble) is not None:
                 raise trouble
+            # Without trouble, the others only take long: wait on.
         try:
             return await self._report_now()
         finally:
             self._reporting.release()
-
-    async def _in_turn(self, within_s: float) -> bool:
-        """Wait for the turn to report; False if it did not come in time. Permits ask for as long as they may wait."""
-        try:
-            async with timeout(within_s):
-                return await self._reporting.acquire()
-        except TimeoutError:
-            return False
-
-    async def _report(self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None) -> Credits:
-        """Report how many groups run here, and ask to start more.
-
-        Reports are sent one at a time, so that they arrive in order. A member that the service has forgotten, for
-        example after a network partition, joins again.
-        """
-        async with self._reporting:
-            return await self._report_now(start_groups, budget_s, note)
-
-    async def _report_now(
-        self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None
-    ) -> Credits:
-        try:
-            return await self._beat(start_groups, budget_s, note)
-        except (MemberNotFound, EnvironmentNotFound) as error:
-            await self._join_again(error, budget_s, note)
-            return await self._beat(start_groups, budget_s, note)
-
-    async def _beat(self, start_groups: int, budget_s: float | None, note: Note | None) -> Credits:
-        name, running = self._joining.name, self.running_groups
-        call = self._calls.heartbeat(self.id, name, self.member, running, start_groups, self._retries)
-        try:
-            answer = await self._sender.send(call, budget_s, note)
-        except asyncio.CancelledError:  # it may have granted groups that never run: report that soon
-            self._reported = running + start_groups
-            await self._tell()
-            raise
-        self._reported = self.running_groups + answer.granted_groups
-        return answer
-
-    @property
-    def _retries(self) -> int:
-        return self._sender.retries - self._before_joining
-
-    async def _join_again(self, reason: ServiceError, budget_s: float | None, note: Note | None) -> None:
-        """Join after the service has forgotten this member, or the whole environment.
-
-        An environment that is still there keeps its settings: an operator may have changed them. One that the run does
-        not have gets those of this process, unless another member has made it in the meantime.
-        """
-        log.warning("environment %s: %s. Joining again", self._joining.name, reason.detail)
-        in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
-        own = self._joining.model_copy(update={"change_settings": False})
-        joining = in_force if isinstance(reason, MemberNotFound) else own
-        try:
-            joined = await self._sender.send(self._calls.join(joining), budget_s, note)
-        except EnvironmentSettingsDiffer:
-            joined = await self._sender.send(self._calls.join(in_force), budget_s, note)
-        self._id = joined.id
 
     def permit(self, wait_s: float | None = None) -> AsyncPermit:
         """Wait until another group may start, and count the group as running until the block ends.
@@ -447,6 +390,64 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
 
     def _note(self, trouble: LachesisError) -> None:
         self._trouble = trouble
+
+    async def _begin_report(self, within_s: float) -> bool:
+        """Wait until no other report is sent. Return False if one still is: permits repeat theirs without end."""
+        try:
+            async with timeout(within_s):
+                return await self._reporting.acquire()
+        except TimeoutError:
+            return False
+
+    async def _report(self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None) -> Credits:
+        """Report how many groups run here, and ask to start more.
+
+        Reports are sent one at a time, so that they arrive in order. A member that the service has forgotten, for
+        example after a network partition, joins again.
+        """
+        async with self._reporting:
+            return await self._report_now(start_groups, budget_s, note)
+
+    async def _report_now(
+        self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None
+    ) -> Credits:
+        try:
+            return await self._beat(start_groups, budget_s, note)
+        except (MemberNotFound, EnvironmentNotFound) as error:
+            await self._join_again(error, budget_s, note)
+            return await self._beat(start_groups, budget_s, note)
+
+    async def _beat(self, start_groups: int, budget_s: float | None, note: Note | None) -> Credits:
+        name, running = self._joining.name, self.running_groups
+        call = self._calls.heartbeat(self.id, name, self.member, running, start_groups, self._retries)
+        try:
+            answer = await self._sender.send(call, budget_s, note)
+        except asyncio.CancelledError:  # it may have granted groups that never run: report that soon
+            self._reported = running + start_groups
+            await self._tell()
+            raise
+        self._reported = self.running_groups + answer.granted_groups
+        return answer
+
+    @property
+    def _retries(self) -> int:
+        return self._sender.retries - self._before_joining
+
+    async def _join_again(self, reason: ServiceError, budget_s: float | None, note: Note | None) -> None:
+        """Join after the service has forgotten this member, or the whole environment.
+
+        An environment that is still there keeps its settings: an operator may have changed them. One that the run does
+        not have gets those of this process, unless another member has made it in the meantime.
+        """
+        log.warning("environment %s: %s. Joining again", self._joining.name, reason.detail)
+        in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
+        own = self._joining.model_copy(update={"change_settings": False})
+        joining = in_force if isinstance(reason, MemberNotFound) else own
+        try:
+            joined = await self._sender.send(self._calls.join(joining), budget_s, note)
+        except EnvironmentSettingsDiffer:
+            joined = await self._sender.send(self._calls.join(in_force), budget_s, note)
+        self._id = joined.id
 
     async def _until_beat(self) -> None:
         """Wait for ``heartbeat_s``, or until fewer groups run here: then other members may start as many."""
