@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import logging
 import math
 import os
@@ -12,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
+from typing import NamedTuple
 
 from typing_extensions import Self
 
@@ -46,6 +46,13 @@ _SHORTEST_WAIT_S = 1.0  # for other reports
 _REPORT_DELAY_S = 0.3  # groups that arrive within this time are reported together
 
 log = logging.getLogger(__name__)
+
+
+class _Retry(NamedTuple):
+    """How long a request is repeated, and who learns of its failures: the last arguments of `Sender.send`."""
+
+    budget_s: float | None = None
+    note: Note | None = None
 
 
 class AsyncEnvironment(OwnsSender, ForAsyncio):
@@ -145,7 +152,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         self._reporting = asyncio.Lock()
         self._before_joining = 0  # retries until then
         self._reported = 0  # running groups, as the service counts them
-        self._permits = Permits(name, functools.partial(self._report, 1, math.inf), self._tell)
+        self._permits = Permits(name, lambda note: self._report(1, _Retry(math.inf, note)), self._tell)
         self._trouble: LachesisError | None = None
         self.outcomes = Counter()
 
@@ -222,7 +229,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
                 raise trouble
             # Without trouble, the others only take long: wait on.
         try:
-            return await self._report_now()
+            return await self._report_now(0, _Retry())
         finally:
             self._reporting.release()
 
@@ -371,15 +378,16 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         If the run was deleted and created again, the id of the environment is void, or that of another one. Then it
         joins again, as it does after a heartbeat, and the groups are sent under its new id.
         """
+        retry = _Retry(math.inf, self._note)
         while True:
             environment = self.id
             blobs = [parcel.addressed(environment) for parcel in parcels]
             call = self._calls.submit(blobs, parcels[0].trace, self._joining.name)
             try:
-                return await self._sender.send(call, math.inf, self._note)
+                return await self._sender.send(call, *retry)
             except EnvironmentNotFound as error:
                 if self.id == environment:  # else a heartbeat has joined in the meantime
-                    await self._join_again(error, math.inf, self._note)
+                    await self._join_again(error, retry)
 
     def _warn(self, warnings: Sequence[Warned]) -> None:
         """Log warnings of the run about this environment, each kind once."""
@@ -399,29 +407,27 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         except TimeoutError:
             return False
 
-    async def _report(self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None) -> Credits:
+    async def _report(self, start_groups: int, retry: _Retry) -> Credits:
         """Report how many groups run here, and ask to start more.
 
         Reports are sent one at a time, so that they arrive in order. A member that the service has forgotten, for
         example after a network partition, joins again.
         """
         async with self._reporting:
-            return await self._report_now(start_groups, budget_s, note)
+            return await self._report_now(start_groups, retry)
 
-    async def _report_now(
-        self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None
-    ) -> Credits:
+    async def _report_now(self, start_groups: int, retry: _Retry) -> Credits:
         try:
-            return await self._beat(start_groups, budget_s, note)
+            return await self._beat(start_groups, retry)
         except (MemberNotFound, EnvironmentNotFound) as error:
-            await self._join_again(error, budget_s, note)
-            return await self._beat(start_groups, budget_s, note)
+            await self._join_again(error, retry)
+            return await self._beat(start_groups, retry)
 
-    async def _beat(self, start_groups: int, budget_s: float | None, note: Note | None) -> Credits:
+    async def _beat(self, start_groups: int, retry: _Retry) -> Credits:
         name, running = self._joining.name, self.running_groups
         call = self._calls.heartbeat(self.id, name, self.member, running, start_groups, self._retries)
         try:
-            answer = await self._sender.send(call, budget_s, note)
+            answer = await self._sender.send(call, *retry)
         except asyncio.CancelledError:  # it may have granted groups that never run: report that soon
             self._reported = running + start_groups
             await self._tell()
@@ -433,7 +439,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     def _retries(self) -> int:
         return self._sender.retries - self._before_joining
 
-    async def _join_again(self, reason: ServiceError, budget_s: float | None, note: Note | None) -> None:
+    async def _join_again(self, reason: ServiceError, retry: _Retry) -> None:
         """Join after the service has forgotten this member, or the whole environment.
 
         An environment that is still there keeps its settings: an operator may have changed them. One that the run does
@@ -444,9 +450,9 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         own = self._joining.model_copy(update={"change_settings": False})
         joining = in_force if isinstance(reason, MemberNotFound) else own
         try:
-            joined = await self._sender.send(self._calls.join(joining), budget_s, note)
+            joined = await self._sender.send(self._calls.join(joining), *retry)
         except EnvironmentSettingsDiffer:
-            joined = await self._sender.send(self._calls.join(in_force), budget_s, note)
+            joined = await self._sender.send(self._calls.join(in_force), *retry)
         self._id = joined.id
 
     async def _until_beat(self) -> None:
@@ -460,7 +466,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         while True:
             await self._until_beat()
             try:
-                await self._report(budget_s=self._heartbeat_s)
+                await self._report(0, _Retry(self._heartbeat_s))
             except RunNotFound:
                 raise  # it was deleted, and takes no more groups
             except LachesisError as error:  # such as an expired token, or the answer of a gateway during a restart
