@@ -17,7 +17,7 @@ from lachesis.wire.curricula import MAX_CATEGORIES, ItemSorting
 from lachesis.wire.errors import InvalidField, ItemNotFound
 
 _AT_ONCE = 1000  # items; a script stores them within some milliseconds
-_SCANNED = 2000  # items that are looked through in one go, within two milliseconds
+_SCANNED = 2000  # items that are looked through in one go: Redis takes about 1 ms, or 10 if all keys are the longest
 _SCANS = 50  # such steps for one page
 _LAST_SCAN = 2**64 - 1  # Redis gives no larger cursor
 _SLICES = 4  # slices sent at a time: one is built while another is stored

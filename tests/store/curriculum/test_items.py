@@ -1,11 +1,13 @@
 """A curriculum takes as many items as it may have, and no more; candidates are its items in one order."""
 
 from struct import Struct
+from typing import Any
 
 import pytest
 
 from app.core.curriculum.estimates import Evidence
 from app.store.curriculum import scripts
+from app.store.curriculum.entries import ItemWrite
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumView
 from app.store.redis.keys import RunKeys
@@ -96,3 +98,22 @@ async def test_candidates_are_the_items_in_ranges_by_category_and_key(store: Sto
     for name in ("passed", "failed", "prior"):
         assert getattr(evidence, name).tolist() == pytest.approx(getattr(told, name).tolist(), nan_ok=True)
     assert (await items.candidates(view, [], idle_only=idle_only))[0] == []
+
+
+async def test_redis_compares_as_little_for_a_long_search_as_for_a_short_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so at each place of each key, and nothing else is done in the meantime."""
+    view, items = await a_curriculum(store.connection), ItemStore(store.connection)
+    await items.register(view, [[ItemWrite("a" * 511 + last) for last in "bc"]])
+    matched: list[int] = []
+    call = store.connection.call
+
+    async def noting(*command: Any) -> Any:
+        matched.append(len(command[command.index("MATCH") + 1]))
+        return await call(*command)
+
+    monkeypatch.setattr(store.connection, "call", noting)
+    found = {text: await items.search(view, text, 0, 2000) for text in ("aaab", "a" * 400 + "b", "c" + "a" * 400 + "b")}
+    assert [keys for _, keys in found.values()] == [["a" * 511 + "b"]] * 2 + [[]]
+    assert matched == [matched[0]] * 3
