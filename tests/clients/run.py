@@ -1,7 +1,10 @@
 """A run to test clients with, and what goes into it."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
+
+import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Group
 
@@ -27,3 +30,12 @@ async def counts(trainer: AsyncTrainer) -> dict[str, int]:
 async def leased(trainer: AsyncTrainer, groups: int) -> bool:
     """Whether so many groups are leased."""
     return (await counts(trainer))["leased"] == groups
+
+
+async def interrupted_end(loop: AsyncGenerator[Any, None]) -> None:
+    """Cancel the end of a loop as soon as it waits."""
+    ending = asyncio.create_task(loop.aclose())
+    await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending

@@ -1,11 +1,12 @@
 """Take batches or samples ahead of the step that trains on them."""
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Generic
 
-from lachesis._prefetch.acquire import Held, V
+from lachesis._prefetch.acquire import Acquirer, Held, V
 from lachesis._prefetch.leased import HeldLease, give_all_back
 from lachesis._prefetch.queue import PrefetchQueue
 from lachesis._transport.protocol import NothingYet
@@ -130,3 +131,17 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
 
     def _is_stale(self, one: Held[V]) -> bool:
         return self._is_stale_value(one.taken, self._policy_version, self._oldest_version)
+
+
+async def close_feed(feed: Feed[V], acquirer: Acquirer[V], closing: asyncio.Lock) -> None:
+    """Close a feed and give back what interrupted requests took, after others that hold the lock.
+
+    If this is interrupted, the leases expire.
+    """
+    try:
+        async with closing:
+            await feed.aclose()
+            await acquirer.give_back_unanswered()
+    finally:
+        if not feed.closed:  # else another task closes it
+            feed.abandon()

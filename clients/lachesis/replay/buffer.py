@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import Self, Unpack
 
 from lachesis._prefetch.acquire import SampleAcquirer
-from lachesis._prefetch.feed import Feed
+from lachesis._prefetch.feed import Feed, close_feed
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked, differing
 from lachesis._transport.http import OwnsSender, Sender
@@ -356,10 +356,8 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         return {"name": self._name, **self.settings.facts(), "samples_held": held}
 
     async def _close_feed(self, feed: Feed[TakenSample], acquirer: SampleAcquirer) -> None:
-        async with self._closing:
-            await feed.aclose()
-            await acquirer.give_back_unanswered()
-            self._feeds.pop(feed, None)
+        await close_feed(feed, acquirer, self._closing)
+        self._feeds.pop(feed, None)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing_extensions import Self, Unpack
 
 from lachesis._prefetch.acquire import BatchAcquirer, Held, ShardCursor
-from lachesis._prefetch.feed import Feed
+from lachesis._prefetch.feed import Feed, close_feed
 from lachesis._prefetch.leased import HeldLease, give_all_back
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked
@@ -388,7 +388,5 @@ class AsyncTrainer(RunGroups, OwnsSender, ForAsyncio):
         return await self._explained() or "a batch is ready and is being sent"
 
     async def _close_feed(self, feed: Feed[Taken]) -> None:
-        async with self._closing:
-            await feed.aclose()
-            await self._acquirer.give_back_unanswered()
-            self._feeds.pop(feed, None)
+        await close_feed(feed, self._acquirer, self._closing)
+        self._feeds.pop(feed, None)

@@ -26,7 +26,7 @@ from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.replay.calls import in_json
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
-from tests.clients.run import counts, group, submitted
+from tests.clients.run import counts, group, interrupted_end, submitted
 from tests.clients.silence import silent_service
 from tests.waiting import wait_until
 
@@ -228,6 +228,16 @@ async def test_an_interrupted_end_extends_no_lease_and_can_be_repeated(run: Sett
             await loop.aclose()
         await replay.aclose()
         assert not replay._sender.is_open
+
+
+async def test_a_loop_whose_end_is_interrupted_while_another_ends_extends_no_lease(replay: AsyncReplay) -> None:
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 4), policy_version=0)
+    loop = replay.samples(num_chunks=1, prefetch=0)
+    sample = await anext(loop)
+    async with replay._closing:  # as while the other loop ends
+        await interrupted_end(loop)
+    assert not sample.held
 
 
 async def test_a_loop_that_waits_ends_when_its_buffer_is_closed(run: Settings) -> None:

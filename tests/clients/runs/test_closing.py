@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 from lachesis import AsyncBatch, AsyncEnvironment, AsyncTrainer, Settings, Trainer
 from tests.clients.another_server import another_server
 from tests.clients.proxy import CuttingProxy
-from tests.clients.run import group, submitted
+from tests.clients.run import group, interrupted_end, leased, submitted
 from tests.clients.silence import silent_service
 from tests.scenarios.native_calls import trainers_wait
 from tests.waiting import wait_until
@@ -123,6 +124,43 @@ async def test_an_interrupted_end_extends_no_lease_and_can_be_repeated(run: Sett
             await loop.aclose()
         await trainer.aclose()
         assert not trainer._sender.is_open
+
+
+async def test_a_loop_whose_end_is_interrupted_while_another_ends_extends_no_lease(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(position) for position in range(1, 5)])
+        loop = trainer.batches(prefetch=1)
+        batch = await anext(loop)
+        await wait_until(lambda: "batches_held=2" in repr(trainer))
+        async with trainer._closing:  # as while the other loop ends
+            await interrupted_end(loop)
+        assert "batches_held=0" in repr(trainer)
+        await asyncio.gather(batch._lease._extending, return_exceptions=True)
+        assert batch._lease._extending.cancelled()
+
+
+async def test_a_loop_whose_end_is_interrupted_leaves_giving_back_to_its_trainer(
+    run: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncTrainer(run) as another, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(position) for position in range(1, 5)])
+        trainer = AsyncTrainer(run)
+        loop = trainer.batches(prefetch=1)
+        await anext(loop)
+        await wait_until(lambda: "batches_held=2" in repr(trainer))
+        answered, send = asyncio.Event(), trainer._sender.send
+
+        async def slow(*call: Any) -> Any:
+            await answered.wait()
+            return await send(*call)
+
+        monkeypatch.setattr(trainer._sender, "send", slow)
+        ending = asyncio.create_task(trainer.aclose())
+        await wait_until(lambda: "batches_held=1" in repr(trainer))
+        await interrupted_end(loop)
+        answered.set()
+        await ending
+        assert await leased(another, 0)
 
 
 async def test_the_end_waits_for_the_answer_about_one_batch_and_not_about_each(
