@@ -21,6 +21,7 @@ from lachesis.wire.curriculum_items import MAX_SAMPLE, SampledItem, SampledItems
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 _GIVE_BACK_S = 1.0  # retry budget for giving items back; without that, others get them later
+_FAILURES = (LachesisError, RuntimeError)  # the second: the connections are closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,26 @@ class ItemQueue(PrefetchQueue[Drawn]):
         self._too_late: list[Drawn] = []
         self._pause_s = 0.0
         self._empty_draws = 0
+        self._closing = asyncio.Lock()
+        self.ended = False
+        """Whether `aclose` has given back what was ready."""
 
     async def aclose(self) -> None:
-        """Draw no more, and give back what is ready. Tasks that wait for an item see the end of the stream."""
-        if self._closed:
-            return
-        await self._close()
-        unused = [*self._too_late, *self._ready]
-        self._ready.clear()
-        if self._unanswered is not None:
-            with contextlib.suppress(LachesisError):
-                _, unanswered = await self._draw(1, _GIVE_BACK_S)
-                unused += unanswered
-        await self._give_back(unused)
+        """Draw no more, and give back what is ready. Tasks that wait for an item see the end of the stream.
+
+        A repetition waits for the first call, or gives back what is left if that was interrupted.
+        """
+        async with self._closing:
+            if self.ended:
+                return
+            await self._close()
+            if self._unanswered is not None:
+                with contextlib.suppress(*_FAILURES):
+                    _, unanswered = await self._draw(1, _GIVE_BACK_S)
+                    self._ready.extend(unanswered)
+            await self._give_back([*self._too_late, *self._ready])
+            self.ended = True
+            self._ready.clear()
 
     def _has_one(self) -> bool:
         now_s = time.monotonic()
@@ -113,7 +121,7 @@ class ItemQueue(PrefetchQueue[Drawn]):
         keys: dict[str, list[str]] = {}
         for drawn in unused:
             keys.setdefault(drawn.sample, []).append(drawn.item.key)
-        with contextlib.suppress(LachesisError):
+        with contextlib.suppress(*_FAILURES):
             for sample, of_sample in keys.items():
                 await self._release(sample, of_sample, _GIVE_BACK_S)
 

@@ -153,7 +153,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
 
         where = f"run {self.settings.run}, curriculum {self.name}"
         queue = ItemQueue(sample, self._release, self._observer.counted, prefetch, wait_s, where)
-        self._queues = [*(queue for queue in self._queues if not queue.closed), queue]
+        self._queues = [*(queue for queue in self._queues if not queue.ended), queue]
         return AsyncItemStream(queue)
 
     async def observe(self, item: str | SampledItem, rewards: Sequence[float] | NDArray[Any]) -> None:

@@ -15,6 +15,7 @@ from lachesis._prefetch.items import AsyncItemStream
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
+from tests.clients.silence import silent_service
 from tests.clients.test_sync import in_thread
 from tests.waiting import wait_until
 
@@ -161,6 +162,22 @@ async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: A
     assert tried not in {item.key for item in sample.items}
     assert await curriculum.give_back(sample, sample.items[:2]) == 2
     assert await curriculum.give_back(sample) == len(sample.items) - 2
+    assert (await curriculum.info()).in_flight == 1
+
+
+async def test_a_curriculum_gives_back_what_an_interrupted_end_of_a_stream_left(
+    run: Settings, curriculum: AsyncCurriculum, proxy: CuttingProxy
+) -> None:
+    async with AsyncCurriculum("sums", run) as another:
+        stream = another.items(prefetch=5)
+        await anext(stream)
+        async with silent_service(proxy):
+            ending = asyncio.create_task(stream.aclose())
+            await wait_until(lambda: "closed=True" in repr(stream))
+            ending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+        another.items()  # it forgets the streams that have ended
     assert (await curriculum.info()).in_flight == 1
 
 

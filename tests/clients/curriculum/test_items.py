@@ -1,13 +1,13 @@
 """Streams of items, drawn ahead by functions of the test: what fails, comes too late, or is not needed."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
 from lachesis import NoItem
 from lachesis._prefetch.items import ItemQueue
-from lachesis.errors import CurriculumNotFound, LachesisError, Unreachable
+from lachesis.errors import CurriculumNotFound, Unreachable
 from lachesis.wire.curriculum_items import SampledItem, SampledItems
 from tests.clock import LoopClock
 from tests.waiting import wait_until
@@ -68,7 +68,15 @@ async def test_what_is_ready_is_given_back_although_a_draw_that_was_lost_cannot_
     assert (drawn, released) == ([5, 3, 1], [("s", ["e"])])
 
 
-def failing_queue(drawn: list[int], failures: Mapping[int, LachesisError]) -> ItemQueue:
+async def release_nothing(sample: str, keys: Sequence[str], budget_s: float | None) -> int:
+    return 0
+
+
+def failing_queue(
+    drawn: list[int],
+    failures: Mapping[int, Exception],
+    release: Callable[[str, Sequence[str], float | None], Awaitable[int]] = release_nothing,
+) -> ItemQueue:
     """Prefetch 4 items named after their draw. Draws with these numbers fail. ``drawn`` gets the size of each."""
 
     async def sample(n: int, request_id: str, budget_s: float | None) -> SampledItems:
@@ -85,9 +93,6 @@ def failing_queue(drawn: list[int], failures: Mapping[int, LachesisError]) -> It
             missing=None,
             retry_after_s=None,
         )
-
-    async def release(sample: str, keys: Sequence[str], budget_s: float | None) -> int:
-        return len(keys)
 
     return ItemQueue(sample, release, asyncio.Event(), prefetch=4, patience_s=None, where="run math")
 
@@ -150,3 +155,64 @@ async def test_items_that_come_too_late_under_the_id_of_an_old_request_are_given
     assert asked == [asked[0], asked[0], asked[2]]
     assert released == [("s2", ["2/0", "2/1"])]
     await queue.aclose()
+
+
+class SlowRelease:
+    """Releases items once it is answered. ``keys`` has those of each request."""
+
+    def __init__(self) -> None:
+        self.keys: list[Sequence[str]] = []
+        self.answered = asyncio.Event()
+
+    async def __call__(self, sample: str, keys: Sequence[str], budget_s: float | None) -> int:
+        self.keys.append(keys)
+        await self.answered.wait()
+        return len(keys)
+
+
+async def test_an_end_waits_for_one_that_still_gives_items_back() -> None:
+    """Else a curriculum closes its connections too early."""
+    release = SlowRelease()
+    queue = failing_queue([], {}, release)
+    await anext(queue)
+    first = asyncio.create_task(queue.aclose())
+    await wait_until(lambda: bool(release.keys))
+    second = asyncio.create_task(queue.aclose())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not second.done()
+    release.answered.set()
+    await asyncio.gather(first, second)
+    assert release.keys == [["1/1", "1/2", "1/3", "1/4"]]
+
+
+async def test_what_an_interrupted_end_left_is_given_back_by_the_next_one() -> None:
+    release = SlowRelease()
+    queue = failing_queue([], {}, release)
+    await anext(queue)
+    interrupted = asyncio.create_task(queue.aclose())
+    await wait_until(lambda: bool(release.keys))
+    interrupted.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await interrupted
+    assert [item async for item in queue] == []
+    release.answered.set()
+    for _ in range(2):
+        await queue.aclose()
+    assert release.keys == [["1/1", "1/2", "1/3", "1/4"]] * 2
+
+
+async def test_a_stream_whose_connections_are_closed_ends_without_an_error() -> None:
+    """As after an interrupted end of its curriculum, while a draw was on its way."""
+    closed = RuntimeError("this object is closed: create another one")
+
+    async def release(sample: str, keys: Sequence[str], budget_s: float | None) -> int:
+        raise closed
+
+    drawn: list[int] = []
+    queue = failing_queue(drawn, {2: Unreachable("the service is away"), 3: closed}, release)
+    for _ in range(4):
+        await anext(queue)
+    await wait_until(lambda: drawn == [5, 3])
+    await queue.aclose()
+    assert drawn == [5, 3, 1]
