@@ -120,10 +120,12 @@ def read_steps(
     """Check and flatten the steps of a worker: arrays [steps, …], nested.
 
     Raises:
-        InvalidField: Arrays have unequal lengths or no steps, or a number or the episode is wrong.
+        InvalidField: Arrays have no name, unequal lengths or no steps, or a number or the episode is wrong.
         TypeError, ValueError: See `lachesis.loader.nested.flatten`.
     """
     tensors = flatten(steps, labelled)
+    if "" in tensors:
+        raise InvalidField("is an array without a name: give {'obs': array}", ("steps",))
     if POLICY_VERSIONS in tensors:
         raise InvalidField("is given as policy_version", (POLICY_VERSIONS,))
     for name, array in tensors.items():
