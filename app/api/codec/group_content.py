@@ -190,10 +190,10 @@ async def content_reply(
         raise GroupGone(f"the contents of group {shown_id} are damaged in Redis: {error}") from error
     described = GroupContent.model_construct(
         id=shown_id,
-        state=kept.facts.state,
-        environment=kept.facts.entry.lane[0],
-        size=kept.facts.entry.lane[1],
-        policy_version=kept.facts.entry.policy_version,
+        state=kept.facts.group.state,
+        environment=kept.facts.group.environment,
+        size=kept.facts.group.size,
+        policy_version=kept.facts.group.policy_version,
         lengths=lengths,
         sequence=None if part is None else part.sequence,
         first_token=0 if part is None else part.first,

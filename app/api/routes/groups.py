@@ -251,8 +251,8 @@ async def get_content(
 
         async def admit(facts: GroupFacts) -> None:
             if part is not None:
-                check_part(part, facts.entry.lane[1])
-            await share.claim(_COPIES * facts.entry.payload_bytes)
+                check_part(part, facts.group.size)
+            await share.claim(_COPIES * facts.group.payload_bytes)
 
         kept = await services.groups.contents.of(run, group, admit)
         annotations = await services.groups.annotations.held(run, group)
@@ -289,7 +289,7 @@ async def annotate_group(request: Request) -> Response:
         share = services.contents.share()
 
         async def admit(facts: GroupFacts) -> None:
-            await share.claim(facts.entry.payload_bytes)
+            await share.claim(facts.group.payload_bytes)
 
         try:
             names = await services.groups.annotations.put(run, group, given, admit)

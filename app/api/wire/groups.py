@@ -1,11 +1,12 @@
 """Groups as replies show them."""
 
+from dataclasses import replace
+from typing import Any
+
 from app.core.batches.leases import Lease, seconds_left
 from app.core.groups.listing import GroupRow
-from app.core.groups.staleness import staleness
 from app.services.groups.history import GroupFacts
 from app.services.groups.listing import GroupPage
-from app.store.groups.entries import StoredGroup
 from lachesis.wire import groups
 
 
@@ -19,54 +20,40 @@ def shown_groups(page: GroupPage) -> groups.ListedGroups:
 
 
 def _shown(group: GroupRow, page: GroupPage) -> groups.ListedGroup:
-    ended_ms, environment = group.ended_ms, group.environment
-    return groups.ListedGroup.model_validate(
-        {
-            "id": group.shown_id,
-            "state": group.state,
-            "environment": environment,
-            "environment_name": None if environment is None else page.names.get(environment),
-            "size": group.size,
-            "tokens": group.tokens,
-            "mean_score": group.mean_score,
-            "policy_version": group.policy_version,
-            "staleness": group.staleness,
-            "item": group.item,
-            "payload_bytes": group.payload_bytes,
-            "received_age_s": max(0, page.clock_ms - group.accepted_ms) / 1000,
-            "batch": group.batch_id,
-            "step": group.step,
-            "ended_age_s": None if ended_ms is None else max(0, page.clock_ms - ended_ms) / 1000,
-            "reason": group.reason,
-        }
-    )
+    environment = group.environment
+    name = None if environment is None else page.names.get(environment)
+    return groups.ListedGroup(**_columns(group, page.clock_ms), environment_name=name)
 
 
-def shown_history(group: str, facts: GroupFacts, item: str | None, annotations: list[str]) -> groups.GroupHistory:
-    """Show the history of a group."""
-    entry, sampled = facts.entry, facts.entry.policy_version
-    environment, size = entry.lane
-    is_held = facts.ended_age_s is None
-    stored = entry if is_held and isinstance(entry, StoredGroup) else None
+def _columns(group: GroupRow, clock_ms: int) -> dict[str, Any]:
+    """Return the fields of `lachesis.wire.groups.GroupColumns`."""
+    return {
+        "id": group.shown_id,
+        "state": group.state,
+        "environment": group.environment,
+        "size": group.size,
+        "tokens": group.tokens,
+        "mean_score": group.mean_score,
+        "policy_version": group.policy_version,
+        "staleness": group.staleness,
+        "item": group.item,
+        "payload_bytes": group.payload_bytes,
+        "received_age_s": group.received_age_s(clock_ms),
+        "batch": group.batch_id,
+        "step": group.step,
+        "ended_age_s": group.ended_age_s(clock_ms),
+        "reason": group.reason,
+    }
+
+
+def shown_history(given_id: str, facts: GroupFacts, item: str | None, annotations: list[str]) -> groups.GroupHistory:
+    """Show the history of a group under the id that the request gave."""
+    group = replace(facts.group, shown_id=given_id, item=item)
     return groups.GroupHistory(
-        id=group,
-        state=facts.state,
-        environment=environment,
-        size=size,
-        payload_bytes=entry.payload_bytes,
-        policy_version=sampled,
-        staleness=staleness(sampled, facts.version_in_force) if is_held else None,
-        item=item,
-        tokens=None if stored is None else stored.weight.tokens,
-        mean_score=None if stored is None else stored.reward,
-        received_age_s=facts.received_age_s,
-        batch=facts.batch_id,
-        step=facts.step,
+        **_columns(group, facts.clock_ms),
         lease=None if facts.lease is None else _shown_lease(facts.lease, facts.clock_ms),
         checkpoint=facts.checkpoint,
-        ended_age_s=facts.ended_age_s,
-        reason=facts.reason,
-        filtered_by=None if entry.mark is None else entry.mark.filtered_by,
+        filtered_by=group.filtered_by,
         annotations=annotations,
     )
 

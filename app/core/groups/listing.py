@@ -40,7 +40,7 @@ _CURSORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """What a listing says of a group. None stands for what does not apply, or is not known any more.
+    """What is known of a group. None stands for what does not apply, or is not known any more.
 
     Attributes:
         group_id: The service's own id, that of its payload.
@@ -59,6 +59,7 @@ class GroupRow:
         step: The step of that batch.
         ended_ms: Run clock when it was delivered or dropped.
         reason: Why it was dropped.
+        filtered_by: The filter that matched it and kept it with a weight.
     """
 
     group_id: str
@@ -77,6 +78,15 @@ class GroupRow:
     step: int | None = None
     ended_ms: int | None = None
     reason: str | None = None
+    filtered_by: str | None = None
+
+    def received_age_s(self, clock_ms: int) -> float:
+        """Return how long ago it came, by the run clock."""
+        return max(0, clock_ms - self.accepted_ms) / 1000
+
+    def ended_age_s(self, clock_ms: int) -> float | None:
+        """Return how long ago it was delivered or dropped, by the run clock."""
+        return None if self.ended_ms is None else max(0, clock_ms - self.ended_ms) / 1000
 
 
 class GroupQuery(GroupCriteria):

@@ -49,7 +49,7 @@ class GroupAnnotator:
         except (KeyError, ValueError) as error:
             raise GroupGone(f"the contents of group {given_id} are damaged in Redis: {error}") from error
         values = checked_annotations(given, lengths)
-        outcome = await self._store.put(run, given_id, kept.facts.group_id, lengths, values)
+        outcome = await self._store.put(run, given_id, kept.facts.group.group_id, lengths, values)
         if outcome == "unknown":
             raise GroupNotFound(f"run {run} knows no group {given_id}")
         if outcome == "names":

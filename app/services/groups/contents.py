@@ -51,10 +51,10 @@ class GroupContentReader:
             facts = await self._histories.of(run, given_id)
             if admit is not None:
                 await admit(facts)
-            payload, is_kept = await self._listed.payload(run, facts.group_id)
+            payload, is_kept = await self._listed.payload(run, facts.group.group_id)
             if is_kept and payload is not None:
                 return KeptContents(facts, payload)
-            if facts.ended_age_s is not None or is_kept:
+            if facts.group.ended_ms is not None or is_kept:
                 raise GroupGone(f"group {given_id} {_why(facts)}")
 
     async def newest(self, run: str, admit: Callable[[int], Awaitable[None]]) -> bytes | None:
@@ -68,14 +68,15 @@ class GroupContentReader:
 
     async def item(self, run: str, facts: GroupFacts) -> str | None:
         """Return the item of a group; None if it names none, or if its contents are gone or their header is large."""
-        (item,) = await self._listed.items(run, [facts.group_id])
+        (item,) = await self._listed.items(run, [facts.group.group_id])
         return item
 
 
 def _why(facts: GroupFacts) -> str:
-    if facts.ended_age_s is None:
+    group, ended_age_s = facts.group, facts.group.ended_age_s(facts.clock_ms)
+    if ended_age_s is None:
         return "has lost its contents in Redis: a batch that would have it drops it as payload_lost"
-    left = f"left {facts.ended_age_s:.1f} s ago, and its contents are not kept"
-    if facts.reason is not None:
-        return f"{left}: it was dropped ({facts.reason})"
-    return f"{left}: it was delivered in batch {facts.batch_id} (step {facts.step})"
+    left = f"left {ended_age_s:.1f} s ago, and its contents are not kept"
+    if group.reason is not None:
+        return f"{left}: it was dropped ({group.reason})"
+    return f"{left}: it was delivered in batch {group.batch_id} (step {group.step})"

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.groups.deletion import BUFFERED, QUEUED, SearchPosition, first_groups, lanes_left, stopped_at
-from app.core.groups.listing import GroupQuery
+from app.core.groups.listing import DELIVERED, LEASED, GroupQuery, GroupRow
 from app.core.model import LaneId
 from app.core.runs.view import QueueView
 from app.events import GroupDeleted, GroupsDeleted, emit
-from app.services.groups.history import GroupFacts, GroupHistories
+from app.services.groups.history import GroupHistories
 from app.services.groups.listing import held_group, resolved_query
 from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore, LaneSlice
@@ -52,12 +52,12 @@ class GroupDeletion:
         """
         attempts = Attempts("delete a group", run)
         while attempts.again():
-            facts = await self._histories.of(run, given_id)
-            if facts.reason == "deleted":
+            group = (await self._histories.of(run, given_id)).group
+            if group.reason == "deleted":
                 return
-            if facts.state not in (QUEUED, BUFFERED):
-                raise GroupNotWaiting(f"group {given_id} {_where(facts)}: only a waiting group can be deleted")
-            found = [(facts.group_id, facts.entry.lane)]
+            if group.state not in (QUEUED, BUFFERED):
+                raise GroupNotWaiting(f"group {given_id} {_where(group)}: only a waiting group can be deleted")
+            found = [(group.group_id, (group.environment, group.size))]
             if await self._groups.drop(run, found, "deleted"):
                 emit(GroupDeleted(run=run, group=given_id))
                 return
@@ -134,9 +134,9 @@ def _stopped_at(chosen: Sequence[tuple[SearchPosition, int]], slices: Sequence[L
     return stopped_at(start, last.groups[-1].arrival if last.left and last.groups else None)
 
 
-def _where(facts: GroupFacts) -> str:
-    if facts.state == "leased":
-        return f"is in batch {facts.batch_id} (step {facts.step})"
-    if facts.state == "delivered":
-        return f"was delivered in batch {facts.batch_id} (step {facts.step})"
-    return f"was dropped: {facts.reason}"
+def _where(group: GroupRow) -> str:
+    if group.state == LEASED:
+        return f"is in batch {group.batch_id} (step {group.step})"
+    if group.state == DELIVERED:
+        return f"was delivered in batch {group.batch_id} (step {group.step})"
+    return f"was dropped: {group.reason}"

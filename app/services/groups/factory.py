@@ -49,7 +49,7 @@ class GroupServices:
         """Build the use cases on the stores. ``commit_lock``: what this process shares with others that commit."""
         commits = GroupCommit(stores.groups, commit_lock)
         admission = Admission(stores.runs, commits, capacity, eviction, warnings, recorder)
-        histories = GroupHistories(stores.runs, stores.groups, stores.batches)
+        histories = GroupHistories(stores.runs, stores.groups, stores.listed_groups, stores.batches)
         contents = GroupContentReader(stores.groups, stores.listed_groups, histories)
         return cls(
             native=NativeIngest(stores.groups, admission),

@@ -3,13 +3,15 @@
 from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease
+from app.core.groups.listing import LEASED, GroupRow
 from app.core.runs.view import QueueView
+from app.services.groups.listing import ended_group, held_group
 from app.store.batches.store import BatchStore
-from app.store.groups.entries import EndedEntry, EndedGroup, StoredGroup
+from app.store.groups.entries import EndedGroup
+from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import GroupNotFound
-from lachesis.wire.states import PlaceOfGroup
 
 MOST_MOVES = 5
 """A group that is held and found nowhere was taken, or given back, between the reads. That does not happen as often."""
@@ -17,33 +19,19 @@ MOST_MOVES = 5
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """The history of a group.
+    """A group, and what only its history says.
 
     Attributes:
-        group_id: The service's own id of the group.
-        state: ``queued``, ``buffered``, ``leased``, ``delivered`` or ``dropped``.
-        entry: The record made when it arrived; of a group that has left, a part of it.
-        received_age_s: Seconds since it arrived.
+        group: The group. A group that is kept for a rewind is ``delivered``.
         version_in_force: The policy version of the run now.
         clock_ms: Its run clock now.
-        batch_id: The batch that it is or was in.
-        step: The step of that batch.
-        ended_age_s: Seconds since it was delivered or dropped.
-        reason: Why it was dropped.
-        lease: The lease of that batch, until it ends.
+        lease: The lease of its batch, until it ends.
         checkpoint: The step of the last checkpoint, if the group was delivered in a batch that it covers.
     """
 
-    group_id: str
-    state: PlaceOfGroup
-    entry: StoredGroup | EndedEntry
-    received_age_s: float
+    group: GroupRow
     version_in_force: int
     clock_ms: int
-    batch_id: str | None = None
-    step: int | None = None
-    ended_age_s: float | None = None
-    reason: str | None = None
     lease: Lease | None = None
     checkpoint: int | None = None
 
@@ -51,9 +39,10 @@ class GroupFacts:
 class GroupHistories:
     """Looks groups up by the ids that their senders or the service gave them."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore, listed: GroupListStore, batches: BatchStore) -> None:
         self._runs = runs
         self._groups = groups
+        self._listed = listed
         self._batches = batches
 
     async def of(self, run: str, given_id: str) -> GroupFacts:
@@ -80,42 +69,22 @@ class GroupHistories:
         if entry is not None:
             waits = await self._groups.where(run, group_id, entry.lane)
             if waits is not None:
-                return _held(group_id, waits, entry, view), True
+                return GroupFacts(held_group(group_id, entry, waits, view), view.policy_version, view.clock_ms), True
             leases = {lease.batch_id: lease for lease in view.leases}
             batch_id = await self._batches.batch_of(run, group_id, list(leases))
             if batch_id is not None:
                 lease = leases[batch_id]
-                held = _held(group_id, "leased", entry, view)
-                return replace(held, batch_id=batch_id, step=lease.step, lease=lease), True
+                held = replace(held_group(group_id, entry, LEASED, view), batch_id=batch_id, step=lease.step)
+                return GroupFacts(held, view.policy_version, view.clock_ms, lease), True
         found = (await self._groups.known(run, [given_id])).get(given_id)  # it may have left in between
         if found is not None and found.ended is not None:
             return await self._ended(run, found.group_id, found.ended, view), entry is not None
         return None, entry is not None
 
     async def _ended(self, run: str, group_id: str, ended: EndedGroup, view: QueueView) -> GroupFacts:
-        saved = view.kept.checkpoint
-        is_saved = not ended.reason and ended.step is not None and saved is not None and ended.step <= saved
-        return GroupFacts(
-            group_id,
-            "dropped" if ended.reason else "delivered",
-            ended.entry,
-            received_age_s=(view.clock_ms - ended.entry.accepted_ms) / 1000,
-            version_in_force=view.policy_version,
-            clock_ms=view.clock_ms,
-            batch_id=await self._groups.batch_of(run, ended),
-            step=ended.step,
-            ended_age_s=max(0, view.clock_ms - ended.clock_ms) / 1000,
-            reason=ended.reason,
-            checkpoint=saved if is_saved else None,
-        )
-
-
-def _held(group_id: str, state: PlaceOfGroup, entry: StoredGroup, view: QueueView) -> GroupFacts:
-    return GroupFacts(
-        group_id,
-        state,
-        entry,
-        received_age_s=(view.clock_ms - entry.accepted_ms) / 1000,
-        version_in_force=view.policy_version,
-        clock_ms=view.clock_ms,
-    )
+        group, step, saved = ended_group(group_id, ended, group_id), ended.step, view.kept.checkpoint
+        if step is not None:
+            (batch_id,) = await self._listed.batches_of(run, [(step, ended.clock_ms)])
+            group = replace(group, batch_id=batch_id)
+        is_saved = not ended.reason and step is not None and saved is not None and step <= saved
+        return GroupFacts(group, view.policy_version, view.clock_ms, checkpoint=saved if is_saved else None)

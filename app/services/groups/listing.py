@@ -31,7 +31,7 @@ from app.core.groups.staleness import staleness
 from app.core.model import LaneId
 from app.core.runs.view import QueueView
 from app.store.batches.store import BatchStore
-from app.store.groups.entries import StoredGroup
+from app.store.groups.entries import EndedGroup, StoredGroup
 from app.store.groups.listing import GroupListStore, LeftGroup
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
@@ -252,7 +252,6 @@ def _end(group: GroupRow) -> tuple[int, int] | None:
 def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -> GroupRow:
     """Describe a group that the run holds."""
     environment, size = entry.lane
-    sampled, current = entry.policy_version, view.policy_version
     return GroupRow(
         group_id=group_id,
         shown_id=entry.given_id or group_id,
@@ -261,10 +260,31 @@ def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -
         size=size,
         payload_bytes=entry.payload_bytes,
         accepted_ms=entry.accepted_ms,
-        policy_version=sampled,
-        staleness=None if state == KEPT else staleness(sampled, current),
+        policy_version=entry.policy_version,
+        staleness=None if state == KEPT else staleness(entry.policy_version, view.policy_version),
         tokens=entry.weight.tokens,
         mean_score=entry.reward,
+        filtered_by=None if entry.mark is None else entry.mark.filtered_by,
+    )
+
+
+def ended_group(group_id: str, ended: EndedGroup, shown_id: str) -> GroupRow:
+    """Describe a group that has left, without its batch."""
+    entry = ended.entry
+    environment, size = entry.lane
+    return GroupRow(
+        group_id=group_id,
+        shown_id=shown_id,
+        state=DROPPED if ended.reason else DELIVERED,
+        environment=environment,
+        size=size,
+        payload_bytes=entry.payload_bytes,
+        accepted_ms=entry.accepted_ms,
+        policy_version=entry.policy_version,
+        step=ended.step,
+        ended_ms=ended.clock_ms,
+        reason=ended.reason,
+        filtered_by=None if entry.mark is None else entry.mark.filtered_by,
     )
 
 
@@ -272,20 +292,6 @@ def _left(record: LeftGroup) -> GroupRow | None:
     """Describe a group that has left; None if it is held or known again, or if it left again later."""
     if record.known is None or record.known.ended is None or record.held:
         return None
-    ended = record.known.ended
-    if ended.clock_ms > record.position.clock_ms:
+    if record.known.ended.clock_ms > record.position.clock_ms:
         return None
-    environment, size = ended.entry.lane
-    return GroupRow(
-        group_id=record.known.group_id,
-        shown_id=record.position.name,
-        state=DROPPED if ended.reason else DELIVERED,
-        environment=environment,
-        size=size,
-        payload_bytes=ended.entry.payload_bytes,
-        accepted_ms=ended.entry.accepted_ms,
-        policy_version=ended.entry.policy_version,
-        step=ended.step,
-        ended_ms=ended.clock_ms,
-        reason=ended.reason,
-    )
+    return ended_group(record.known.group_id, record.known.ended, record.position.name)

@@ -252,18 +252,14 @@ class DeletedGroups(BaseModel):
     cursor: str | None = Field(description="Send this value as `cursor` to continue. Null after the last group.")
 
 
-class ListedGroup(BaseModel):
-    """A group in a list of groups (`GET …/groups`). Null stands for what does not apply or is not known any more."""
+class GroupColumns(BaseModel):
+    """What is known of a group. Null stands for what does not apply or is not known any more."""
 
-    id: str = Field(
-        description="The id that finds the group. After the group has left, the run remembers a short form of the id "
-        "that its sender gave: the first 16 hex digits of its SHA-1."
-    )
+    id: str = Field(description="The group's id.")
     state: GroupState = Field(
         description="Where the group is. `kept`: it was delivered, and its batch is kept for a rewind."
     )
-    environment: int | None = Field(description="Id of its environment.")
-    environment_name: str | None = Field(description="Name of its environment, while the run knows it.")
+    environment: int | None = Field(description="Id of its environment. Null for none.")
     size: int = Field(description="Number of its sequences.")
     tokens: int | None = Field(description="Tokens of its sequences. Null after the group has left.")
     mean_score: float | None = Field(description="The mean of its scores. Null after the group has left.")
@@ -283,6 +279,16 @@ class ListedGroup(BaseModel):
     step: int | None = Field(description="The step of this batch.")
     ended_age_s: float | None = Field(description="Seconds since the group was acknowledged or dropped.")
     reason: str | None = Field(description="Why the group was dropped.")
+
+
+class ListedGroup(GroupColumns):
+    """A group in a list of groups (`GET …/groups`). Null stands for what does not apply or is not known any more."""
+
+    id: str = Field(
+        description="The id that finds the group. After the group has left, the run remembers a short form of the id "
+        "that its sender gave: the first 16 hex digits of its SHA-1."
+    )
+    environment_name: str | None = Field(description="Name of its environment, while the run knows it.")
 
 
 class ListedGroups(BaseModel):
@@ -308,37 +314,15 @@ class GroupLease(BaseModel):
     expires_s: float | None = Field(description="Seconds until a held batch is handed out again.")
 
 
-class GroupHistory(BaseModel):
+class GroupHistory(GroupColumns):
     """Where a group is, and what happened to it (`GET …/groups/{id}`)."""
 
-    id: str = Field(description="The group's id.")
     state: PlaceOfGroup = Field(description="Where the group is now.")
-    environment: int | None = Field(description="The environment of the group, or null.")
-    size: int = Field(description="Number of its sequences.")
-    payload_bytes: int = Field(description="Its stored size.")
-    policy_version: int | None = Field(
-        description="The policy version that sampled the group. Null if its producer gave no version."
-    )
-    staleness: int | None = Field(
-        default=None, description="Policy versions since the group was sampled, while it waits or is leased."
-    )
-    item: str | None = Field(
-        default=None,
-        description="The dataset entry or task of the group. Null if the group names none, if its contents are gone, "
-        "or if the header of its contents has more than 32 KiB.",
-    )
-    tokens: int | None = Field(default=None, description="Tokens of its sequences. Null after the group has left.")
-    mean_score: float | None = Field(default=None, description="The mean of its scores. Null after the group has left.")
-    received_age_s: float = Field(description="Seconds since the group was received.")
-    batch: str | None = Field(default=None, description="The batch that has or had the group.")
-    step: int | None = Field(default=None, description="The step of this batch.")
-    lease: GroupLease | None = Field(default=None, description="The lease of this batch, until it ends.")
+    lease: GroupLease | None = Field(default=None, description="The lease of its batch, until it ends.")
     checkpoint: int | None = Field(
         default=None,
         description="Step of the last checkpoint that the trainer reported, if it covers the batch of the group.",
     )
-    ended_age_s: float | None = Field(default=None, description="Seconds since the group was acknowledged or dropped.")
-    reason: str | None = Field(default=None, description="Why the group was dropped.")
     filtered_by: str | None = Field(
         default=None, description="The filter that matched the group and kept it with a weight."
     )

@@ -150,8 +150,9 @@ def test_an_empty_list_of_groups_says_so() -> None:
 
 def test_the_history_of_a_group_leaves_out_what_has_not_happened() -> None:
     waiting = GroupHistory(
-        id="g1", state="queued", environment=None, size=8, payload_bytes=12_345, policy_version=None,
-        received_age_s=59.4,
+        id="g1", state="queued", environment=None, size=8, tokens=None, mean_score=None, policy_version=None,
+        staleness=None, item=None, payload_bytes=12_345, received_age_s=59.4, batch=None, step=None, ended_age_s=None,
+        reason=None,
     )  # fmt: skip
     ended = waiting.model_copy(
         update={

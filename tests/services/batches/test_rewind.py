@@ -69,12 +69,12 @@ async def test_a_group_that_waits_again_after_a_rewind_is_leased_not_delivered(s
     await services.groups.native.submit(RUN, [named("a")])
     batch = await taken(services)
     await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-    assert (await services.groups.histories.of(RUN, "a")).state == "delivered"
+    assert (await services.groups.histories.of(RUN, "a")).group.state == "delivered"
     await services.batches.retention.rewind(RUN, 0)
-    assert (await services.groups.histories.of(RUN, "a")).state == "leased"
+    assert (await services.groups.histories.of(RUN, "a")).group.state == "leased"
     again = await taken(services)
     await services.batches.leases.give_back(RUN, again.lease.batch_id, again.lease.lease_id, None)
-    assert (await services.groups.histories.of(RUN, "a")).state == "leased", "its batch waits whole"
+    assert (await services.groups.histories.of(RUN, "a")).group.state == "leased", "its batch waits whole"
 
 
 async def test_a_trainer_that_registers_with_another_configuration_can_rewind_to_its_own_steps(

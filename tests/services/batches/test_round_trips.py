@@ -61,7 +61,7 @@ async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
         await services.batches.dispatch.take(RUN, BatchRequest())
 
     async def follow(name: str) -> int:
-        life = await services.groups.histories.of(RUN, name)
+        life = (await services.groups.histories.of(RUN, name)).group
         assert (life.state, life.step) == ("leased", int(name.removeprefix("g")))
         return await commands(redis_client, lambda: services.groups.histories.of(RUN, name))
 

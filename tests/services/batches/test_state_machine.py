@@ -207,7 +207,7 @@ class RunMachine(RuleBasedStateMachine):
         self._follow(pick(list(self._model.known.values()), which)[0])
 
     def _follow(self, group: Group) -> None:
-        life = self._call(lambda services: services.groups.histories.of(RUN, group.id))
+        life = self._call(lambda services: services.groups.histories.of(RUN, group.id)).group
         where = {"leased": f"leased {life.batch_id}", "delivered": "gone", "dropped": "gone"}
         assert where.get(life.state, life.state) == self._model.where(group)
 
@@ -386,9 +386,9 @@ class RunMachine(RuleBasedStateMachine):
 
     def _seen(self, group: Group) -> dict[str, Any]:
         """Describe a group by what the model and its history say."""
-        life = self._call(lambda services: services.groups.histories.of(RUN, group.id))
+        life = self._call(lambda services: services.groups.histories.of(RUN, group.id)).group
         state = "kept" if any(group in batch.groups for batch in self._model.kept) else life.state
-        version, held = life.entry.policy_version, state not in ("delivered", "dropped")
+        version, held = life.policy_version, state not in ("delivered", "dropped")
         waits = held and state != "kept"
         values = (state, group.environment, group.size, version)
         values += (max(0, self._model.version - version) if waits and version is not None else None,)

@@ -59,7 +59,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstand
     assert (await services.environments.allowances.heartbeat(RUN, 0, "one", 0)).allowance.groups == before - 1, (
         "others may be started for those dropped"
     )
-    life = await services.groups.histories.of(RUN, "same")
+    life = (await services.groups.histories.of(RUN, "same")).group
     assert (life.state, life.reason) == ("dropped", "zero_variance")
 
 
