@@ -27,7 +27,7 @@ from app.services.replay.factory import ReplayServices
 from app.services.runs.factory import RunServices
 from app.services.stores import Stores
 from app.services.timing import Timing
-from app.store.groups.store import MOST_FORGOTTEN
+from app.store.groups.known import MOST_FORGOTTEN
 from app.store.runs.processes import Maintained
 from app.store.runs.tick import Tick
 from app.store.server.watch import StoreWatch
@@ -65,7 +65,8 @@ class Maintenance:
         self._processes = stores.processes
         self._runs = stores.runs
         self._worker = batches.atropos_delivery.worker
-        self._stored_groups = stores.groups
+        self._known = stores.known_groups
+        self._garbage = stores.garbage
         self._environments = environments
         self._groups = groups
         self._batches = batches
@@ -287,15 +288,15 @@ class Maintenance:
         if tick.loading:
             await self._curriculum.states.maintain(run, tick.clock_ms)
         if tick.unreferenced:
-            await self._stored_groups.mark_abandoned(run, tick.clock_ms - self._timing.orphan_ttl_ms)
+            await self._garbage.mark_abandoned(run, tick.clock_ms - self._timing.orphan_ttl_ms)
         if tick.unreferenced or tick.marked_hashes:
-            await self._stored_groups.delete_marked(run)
+            await self._garbage.delete_marked(run)
         if tick.aging:
             await self._groups.staleness.sweep_ages(run)
         if tick.unswept:
             self._sweep(run)
         if tick.due:
-            while await self._stored_groups.forget_old(run) >= MOST_FORGOTTEN:
+            while await self._known.forget_old(run) >= MOST_FORGOTTEN:
                 pass
         if run in self._expired:
             await self._environments.registry.note_expired(run, self._expired.pop(run))

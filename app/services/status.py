@@ -18,6 +18,7 @@ from app.services.batches.spans import batch_spans
 from app.services.isolation import RepeatedFailure, RunFailures
 from app.store.access.rate_limits import LimitStore, of_run
 from app.store.batches.records import BatchRecordStore
+from app.store.groups.known import KnownGroupStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from app.store.server.watch import StoreWatch
@@ -114,6 +115,7 @@ class Status:
         self,
         runs: RunStore,
         groups: GroupStore,
+        known: KnownGroupStore,
         records: BatchRecordStore,
         limits: LimitStore,
         diagnostics: Diagnostics,
@@ -122,6 +124,7 @@ class Status:
     ) -> None:
         self._runs = runs
         self._groups = groups
+        self._known = known
         self._records = records
         self._limits = limits
         self._diagnostics = diagnostics
@@ -150,7 +153,7 @@ class Status:
             alive=len(view.live.records),
             oldest_waiting_ms=await self._oldest_waiting_ms(run, view, fitting),
             oversized_groups=oversized_groups(view, fitting),
-            remembered_groups=await self._groups.remembered(run),
+            remembered_groups=await self._known.remembered(run),
             failure=failure,
             failing_age_s=0.0 if failure is None else self._failures.failing_age_s(failure),
             limits=await self._used(run, view),

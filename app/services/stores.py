@@ -17,6 +17,8 @@ from app.store.environments.members import MemberStore
 from app.store.environments.store import EnvironmentStore
 from app.store.events.store import MOST_EVENTS, EventStore
 from app.store.groups.annotations import AnnotationStore
+from app.store.groups.garbage import GarbageStore
+from app.store.groups.known import KnownGroupStore
 from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore
 from app.store.history.store import HistoryStore
@@ -62,7 +64,9 @@ class Stores:
     environments: EnvironmentStore
     members: MemberStore
     groups: GroupStore
+    known_groups: KnownGroupStore
     listed_groups: GroupListStore
+    garbage: GarbageStore
     annotations: AnnotationStore
     batches: BatchStore
     batch_records: BatchRecordStore
@@ -80,6 +84,7 @@ class Stores:
     @classmethod
     def on(cls, connection: RedisClient, environment_ttl_ms: int, most_events: int = MOST_EVENTS) -> "Stores":
         """Build the stores on a connection to Redis; about ``most_events`` of each run are kept."""
+        groups = GroupStore(connection)
         return cls(
             access=AccessStore(connection),
             audit=AuditStore(connection),
@@ -93,8 +98,10 @@ class Stores:
             turns=TurnStore(connection),
             environments=EnvironmentStore(connection),
             members=MemberStore(connection),
-            groups=GroupStore(connection),
+            groups=groups,
+            known_groups=KnownGroupStore(connection, groups),
             listed_groups=GroupListStore(connection),
+            garbage=GarbageStore(connection),
             annotations=AnnotationStore(connection),
             batches=BatchStore(connection),
             batch_records=BatchRecordStore(connection),

@@ -17,6 +17,9 @@ from app.store.environments.members import MemberStore
 from app.store.environments.store import EnvironmentStore
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import EndedGroup, PendingGroup, Placement, Preconditions, parse_known
+from app.store.groups.garbage import GarbageStore
+from app.store.groups.known import KnownGroupStore
+from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
@@ -45,6 +48,8 @@ class Store:
     connection: RedisClient
     runs: RunStore
     groups: GroupStore
+    known_groups: KnownGroupStore
+    garbage: GarbageStore
     batches: BatchStore
     environments: EnvironmentStore
     members: MemberStore
@@ -133,6 +138,12 @@ class Store:
         assert ended is not None
         return ended
 
+    async def batch_of(self, ended: EndedGroup) -> str | None:
+        """Return the id of the batch that a group was in when it left."""
+        assert ended.step is not None
+        (batch_id,) = await GroupListStore(self.connection).batches_of(RUN, [(ended.step, ended.clock_ms)])
+        return batch_id
+
     async def pass_time(self, ms: int) -> None:
         """Move the run clock on."""
         await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
@@ -168,7 +179,8 @@ async def store(connection: RedisClient, redis_client: Redis) -> Store:
     """A run with a configuration and one environment, 0, whose groups are of four sequences."""
     runs, groups, batches = RunStore(connection, LASTING_MS), GroupStore(connection), BatchStore(connection)
     environments, members = EnvironmentStore(connection), MemberStore(connection)
-    made = Store(redis_client, connection, runs, groups, batches, environments, members)
+    known, garbage = KnownGroupStore(connection, groups), GarbageStore(connection)
+    made = Store(redis_client, connection, runs, groups, known, garbage, batches, environments, members)
     await made.runs.announce(RUN)
     assert await made.runs.put(RUN, CONFIG, Policy(), 0)
     assert await made.environments.put(RUN, MATH, (await made.view()).epoch)

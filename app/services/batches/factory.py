@@ -53,7 +53,7 @@ class BatchServices:
         recorder: HistoryRecorder,
     ) -> "BatchServices":
         """Build the use cases; ``worker`` names this process in leases."""
-        retention = Retention(stores.runs, stores.groups, stores.batches, replay.group_inserter, replay.reservations)
+        retention = Retention(stores.runs, stores.garbage, stores.batches, replay.group_inserter, replay.reservations)
         atropos_delivery = AtroposDelivery(stores.batches, retention, worker)
         retrieval = Retrieval(stores.groups)
         sharding, recent = BatchSharding(retrieval), RecentLeases()
@@ -88,7 +88,9 @@ class BatchServices:
             formation=formation,
             long_poll=dispatch.long_poll(partial(stores.changes, listener=worker)),
             listing=BatchListing(stores.runs, stores.batches, stores.batch_records),
-            leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness, recent),
+            leases=BatchLeases(
+                stores.garbage, stores.batches, retention, replay.reservations, groups.staleness, recent
+            ),
             retention=retention,
             diagnostics=Diagnostics(stores.runs, dispatch, groups.arrivals, stores.replay, capacity, warnings),
             atropos_delivery=atropos_delivery,

@@ -14,7 +14,7 @@ from app.services.leases import LeaseKind, LeaseReading
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import BatchStore
 from app.store.batches.view import BatchView
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import BatchInUse, BatchNotFound, InvalidField
 from lachesis.wire.states import LeaseOutcome
@@ -55,14 +55,14 @@ class BatchLeases:
 
     def __init__(
         self,
-        groups: GroupStore,
+        garbage: GarbageStore,
         batches: BatchStore,
         retention: Retention,
         reservations: UseReservations,
         staleness: Staleness,
         recent: RecentLeases,
     ) -> None:
-        self._groups = groups
+        self._garbage = garbage
         self._batches = batches
         self._leased = BatchLeaseKind(batches)
         self._retention = retention
@@ -184,7 +184,7 @@ class BatchLeases:
                 break
         if tried.replayed:
             await self._reservations.settle(run)
-        await self._groups.delete_marked(run)
+        await self._garbage.delete_marked(run)
 
 
 def _acknowledged(sharding: Sharding | None, rank: int | None) -> Sharding | None:

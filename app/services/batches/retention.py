@@ -12,7 +12,7 @@ from app.events import BatchAcknowledged, CheckpointReported, RewindCompleted, e
 from app.services.replay.groups import GroupInserter
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import OLDEST, Acknowledged, BatchStore, Kept
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RewindImpossible
@@ -41,13 +41,13 @@ class Retention:
     def __init__(
         self,
         runs: RunStore,
-        groups: GroupStore,
+        garbage: GarbageStore,
         batches: BatchStore,
         group_inserter: GroupInserter,
         reservations: UseReservations,
     ) -> None:
         self._runs = runs
-        self._groups = groups
+        self._garbage = garbage
         self._batches = batches
         self._group_inserter = group_inserter
         self._reservations = reservations
@@ -146,7 +146,7 @@ class Retention:
         kept = (await self._batches.kept(run)).batches
         saved = [batch_id for batch_id, at in kept if at <= step]
         await self._batches.release_kept(run, saved, step, policy_version, rewinds)
-        await self._groups.delete_marked(run)
+        await self._garbage.delete_marked(run)
         emit(CheckpointReported(run=run, step=step, released_batches=len(saved)))
         return await self._runs.queue(run)
 

@@ -49,10 +49,12 @@ class GroupServices:
         """Build the use cases on the stores. ``commit_lock``: what this process shares with others that commit."""
         commits = GroupCommit(stores.groups, commit_lock)
         admission = Admission(stores.runs, commits, capacity, eviction, warnings, recorder)
-        histories = GroupHistories(stores.runs, stores.groups, stores.listed_groups, stores.batches)
+        histories = GroupHistories(
+            stores.runs, stores.groups, stores.known_groups, stores.listed_groups, stores.batches
+        )
         contents = GroupContentReader(stores.groups, stores.listed_groups, histories)
         return cls(
-            native=NativeIngest(stores.groups, admission),
+            native=NativeIngest(stores.known_groups, admission),
             atropos=AtroposIngest(stores.runs, stores.groups, admission),
             admission=admission,
             histories=histories,

@@ -8,6 +8,7 @@ from app.core.runs.view import QueueView
 from app.services.groups.listing import ended_group, held_group
 from app.store.batches.store import BatchStore
 from app.store.groups.entries import EndedGroup
+from app.store.groups.known import KnownGroupStore
 from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
@@ -39,9 +40,17 @@ class GroupFacts:
 class GroupHistories:
     """Looks groups up by the ids that their senders or the service gave them."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, listed: GroupListStore, batches: BatchStore) -> None:
+    def __init__(
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        known: KnownGroupStore,
+        listed: GroupListStore,
+        batches: BatchStore,
+    ) -> None:
         self._runs = runs
         self._groups = groups
+        self._known = known
         self._listed = listed
         self._batches = batches
 
@@ -62,7 +71,7 @@ class GroupHistories:
 
     async def _look(self, run: str, given_id: str) -> tuple[GroupFacts | None, bool]:
         """Look a group up once. Return None if it was found nowhere, and whether the run holds it nevertheless."""
-        found = (await self._groups.known(run, [given_id])).get(given_id)
+        found = (await self._known.find(run, [given_id])).get(given_id)
         group_id = given_id if found is None else found.group_id
         view = await self._runs.existing(run)
         (entry,) = await self._groups.entries(run, [group_id])
@@ -76,7 +85,7 @@ class GroupHistories:
                 lease = leases[batch_id]
                 held = replace(held_group(group_id, entry, LEASED, view), batch_id=batch_id, step=lease.step)
                 return GroupFacts(held, view.policy_version, view.clock_ms, lease), True
-        found = (await self._groups.known(run, [given_id])).get(given_id)  # it may have left in between
+        found = (await self._known.find(run, [given_id])).get(given_id)  # it may have left in between
         if found is not None and found.ended is not None:
             return await self._ended(run, found.group_id, found.ended, view), entry is not None
         return None, entry is not None

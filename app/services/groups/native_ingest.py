@@ -10,7 +10,7 @@ from app.services.groups.admission import Admission, GroupSubmission, MissingRun
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
-from app.store.groups.store import GroupStore
+from app.store.groups.known import KnownGroupStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import EnvironmentNotFound, InvalidField, RunNotFound
 
@@ -18,8 +18,8 @@ from lachesis.wire.errors import EnvironmentNotFound, InvalidField, RunNotFound
 class NativeIngest:
     """Takes in groups on the native API."""
 
-    def __init__(self, groups: GroupStore, admission: Admission) -> None:
-        self._groups = groups
+    def __init__(self, known: KnownGroupStore, admission: Admission) -> None:
+        self._known = known
         self._admission = admission
 
     async def submit(
@@ -69,7 +69,7 @@ class NativeIngest:
                 return (await self._admission.admit(run, submission)).outcomes
             except (EnvironmentNotFound, InvalidField):
                 # A known group gets its first outcome again, even if it would be refused now.
-                found = await self._groups.recognised(run, ids)
+                found = await self._known.recognised(run, ids)
                 if found <= known:
                     raise
                 known = found

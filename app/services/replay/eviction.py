@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from app.core.replay.memory import StoreMemory, bytes_to_free, is_full, shares
 from app.services.isolation import Failure, for_each_run, isolated
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.replay.entries import chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
@@ -25,9 +25,9 @@ _REST_S = 5.0  # pause once nothing can be evicted, so that not every submission
 class ReplayEviction:
     """Frees memory of replay buffers."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, replay: ReplayStore) -> None:
+    def __init__(self, runs: RunStore, garbage: GarbageStore, replay: ReplayStore) -> None:
         self._runs = runs
-        self._groups = groups
+        self._garbage = garbage
         self._replay = replay
         self._lock = asyncio.Lock()
         self._resting_until = 0.0
@@ -74,7 +74,7 @@ class ReplayEviction:
                 break
             looked_at, most = len(keys), 4 * most
         evicted = await self._replay.retire(run, "evicted", going, view)
-        await self._groups.delete_marked(run)
+        await self._garbage.delete_marked(run)
         return evicted
 
     async def _held_only_here(self, run: str, keys: Sequence[str], wanted_bytes: int) -> list[str]:

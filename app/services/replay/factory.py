@@ -52,5 +52,5 @@ class ReplayServices:
             mixing=ReplayMixing(stores.groups, stores.replay, stores.samples, sampling),
             reservations=reservations,
             cleanup=cleanup,
-            eviction=ReplayEviction(stores.runs, stores.groups, stores.replay),
+            eviction=ReplayEviction(stores.runs, stores.garbage, stores.replay),
         )

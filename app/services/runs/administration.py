@@ -16,7 +16,7 @@ from app.services.batches.retention import Retention, RewindResult
 from app.services.groups.staleness import Staleness
 from app.services.isolation import Failure, for_each_run
 from app.services.replay.cleanup import ReplayCleanup
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore
 from app.store.runs.damage import DamageStore
@@ -54,7 +54,7 @@ class RunAdministration:
         self,
         runs: RunStore,
         damage: DamageStore,
-        groups: GroupStore,
+        garbage: GarbageStore,
         retention: Retention,
         staleness: Staleness,
         replay: ReplayCleanup,
@@ -63,7 +63,7 @@ class RunAdministration:
     ) -> None:
         self._runs = runs
         self._damage = damage
-        self._groups = groups
+        self._garbage = garbage
         self._retention = retention
         self._staleness = staleness
         self._replay = replay
@@ -230,8 +230,8 @@ class RunAdministration:
         is_damaged = await self._damage.drop(run)
         for _ in range(_ATTEMPTS):
             await self._runs.reset(run, uuid.uuid4().hex)
-            await self._groups.mark_abandoned(run, _ANY_CLOCK_MS)
-            await self._groups.delete_marked(run)
+            await self._garbage.mark_abandoned(run, _ANY_CLOCK_MS)
+            await self._garbage.delete_marked(run)
             if is_damaged and not await self._delete_strays(run):
                 continue
             if await self._runs.forget(run):
@@ -245,7 +245,7 @@ class RunAdministration:
         async for strays in self._damage.strays(run):
             if not await self._damage.delete_strays(run, strays):
                 return False
-            await self._groups.delete_marked(run)
+            await self._garbage.delete_marked(run)
         return True
 
 

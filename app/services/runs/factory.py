@@ -40,12 +40,13 @@ class RunServices:
         failures = RunFailures("upkeep of a run")
         return cls(
             administration=RunAdministration(
-                stores.runs, stores.damage, stores.groups, batches.retention, staleness, cleanup, stores.replay, limits
+                stores.runs, stores.damage, stores.garbage, batches.retention, staleness, cleanup, stores.replay, limits
             ),
             atropos=AtroposRuns(stores.runs, batches.retention),
             status=Status(
                 stores.runs,
                 stores.groups,
+                stores.known_groups,
                 stores.batch_records,
                 stores.limits,
                 batches.diagnostics,

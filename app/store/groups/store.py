@@ -1,51 +1,32 @@
-"""Store, read and delete groups: write payloads first, then the index; delete payloads last."""
+"""Store, read and drop groups: write payloads first, then the index."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
-from weakref import WeakValueDictionary
 
 from app.core.groups.deletion import QUEUED, SearchPosition
 from app.core.model import Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Starvation
-from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
 from app.store.groups.admission import admission, parse_result
-from app.store.groups.entries import (
-    EndedGroup,
-    KnownGroup,
-    Preconditions,
-    Stored,
-    StoredGroup,
-    Submission,
-    group_name,
-    or_text,
-    parse_entry,
-    parse_known,
-)
+from app.store.groups.entries import Preconditions, Stored, StoredGroup, Submission, or_text, parse_entry
 from app.store.groups.payloads import write_then_index
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
 from app.store.redis.pipeline import Command
 from app.store.runs import scripts as run_scripts
-from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
-from app.store.runs.view import parse_policy, parse_starvation
+from app.store.runs.view import parse_starvation
 from lachesis.wire.states import DropReason
 
 DROPPED_AT_ONCE = 192
 """Groups that a script drops, within about 4 ms. Redis serves no other request during that time."""
 
-MOST_FORGOTTEN = 1000
-"""Groups and batches that `GroupStore.forget_old` looks at in one call."""
-
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _ENTRIES_AT_ONCE = 1000  # read within about 4 ms; other requests wait for so long
-_SWEEP = 500  # payloads checked per round trip; Redis serves no other request during that time
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +38,10 @@ class LaneSlice:
 
 
 class GroupStore:
-    """Takes groups in, reads them, and removes them."""
+    """Takes groups in, reads them, and drops them."""
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one for each run that is swept
 
     async def admit(
         self,
@@ -114,11 +94,6 @@ class GroupStore:
             wanted: Lane -> (groups queued, most heads to read).
         """
         return await self._heads(wanted, RunKeys(run).lane)
-
-    async def forget_old(self, run: str) -> int:
-        """Forget groups and batches that left or ended long ago; return how many were looked at."""
-        command = scripts.expire_history(RunKeys(run), most=MOST_FORGOTTEN, remembered_ms=Policy().remembered_ms)
-        return int(await self._connection.run(command))
 
     async def lanes_by_age(self, run: str, most: int | None = None) -> Iterator[LaneId]:
         """Read which lanes have groups, the one with the oldest group first: all lanes, or at most so many."""
@@ -321,42 +296,6 @@ class GroupStore:
         found = int(await self._connection.run(command))
         return None if found < 0 else found
 
-    async def known(self, run: str, ids: Sequence[str]) -> dict[str, KnownGroup]:
-        """Read groups that the run holds, or that left lately, by ids that their senders or the service gave them.
-
-        Ids of other groups are left out. A group that has both ids is known by that of its sender.
-        """
-        names = [*map(group_name, ids), *ids]
-        found = await self._connection.call("HMGET", RunKeys(run).known, *names) if ids else []
-        pairs = zip(ids, found[: len(ids)], found[len(ids) :], strict=True)
-        return {one: parse_known((named or own).decode()) for one, named, own in pairs if named or own}
-
-    async def recognised(self, run: str, given_ids: Sequence[str]) -> frozenset[str]:
-        """Return which of the senders' ids are those of groups that the run recognises if they are sent again."""
-        keys = RunKeys(run)
-        of_run: Command = ("HMGET", keys.run, "policy", *CLOCK_FIELDS)
-        names: Command = ("HMGET", keys.known, *map(group_name, given_ids))
-        time, service, (policy, *clock), found = await self._connection.pipeline([*CLOCK_COMMANDS, of_run, names])
-        since_ms = Now(time, service).run_clock_of(clock) - parse_policy(policy).dedup_ms
-        known = {given: parse_known(text.decode()) for given, text in zip(given_ids, found, strict=True) if text}
-        lately = {given for given, one in known.items() if one.ended is None or one.ended.entry.accepted_ms > since_ms}
-        others = known.keys() - lately
-        entries = await self.entries(run, [known[given].group_id for given in others])
-        return frozenset(lately | {given for given, entry in zip(others, entries, strict=True) if entry})
-
-    async def remembered(self, run: str) -> int:
-        """Count the groups that have left and that the run still knows."""
-        keys = RunKeys(run)
-        known, held = await self._connection.pipeline([("HLEN", keys.known), ("HLEN", keys.groups)])
-        return max(0, int(known) - int(held))
-
-    async def batch_of(self, run: str, ended: EndedGroup) -> str | None:
-        """Return the id of the batch that a group was in when it left; None if it is unknown, or long gone."""
-        if ended.step is None:
-            return None
-        found = await self._connection.call("HGET", RunKeys(run).history, f"step:{ended.step}:{ended.clock_ms}")
-        return None if found is None else str(found.decode())
-
     async def where(self, run: str, group_id: str, lane: LaneId) -> Literal["queued", "buffered"] | None:
         """Say where a group of this lane waits; None if it does not."""
         keys, name = RunKeys(run), lane_name(*lane)
@@ -365,53 +304,6 @@ class GroupStore:
         if await self._connection.call("ZSCORE", keys.buffer(name), group_id) is not None:
             return "buffered"
         return None
-
-    async def mark_abandoned(self, run: str, before_ms: int) -> int:
-        """Mark payloads that have been pending since before a run clock; `delete_marked` then deletes them."""
-        command = scripts.mark_abandoned_payloads(RunKeys(run), before_ms=before_ms, most=_SWEEP)
-        return int(await self._connection.run(command))
-
-    async def delete_marked(self, run: str) -> int:
-        """Delete the marked payloads that nothing names; returns how many."""
-        async with self._turns.setdefault(run, asyncio.Lock()):
-            return await self._delete_marked(RunKeys(run))
-
-    async def _delete_marked(self, keys: RunKeys) -> int:
-        find = scripts.find_marked_payloads(keys, naming=keys.naming_payloads(), most=_SWEEP)
-        removed = 0
-        removal: list[Command] = []
-        while True:
-            # One round trip removes the payloads that were found, and looks for more.
-            *_, (looked_at, *unnamed), tokens = await self._connection.pipeline(
-                [*removal, find, ("SMEMBERS", keys.marked_hashes)]
-            )
-            if not looked_at:
-                break
-            removed += len(unnamed)
-            removal = [*_unlink(keys, unnamed), ("ZREM", keys.unreferenced, *unnamed)] if unnamed else []
-        for token in tokens:
-            removed += await self._delete_marked_hash(keys, token)
-        return removed
-
-    async def _delete_marked_hash(self, keys: RunKeys, token: bytes) -> int:
-        """Delete the payloads that only a marked hash names, then the hash. If interrupted, it starts again."""
-        marked_hash, naming = keys.marked_hash(token.decode(errors="replace")), keys.naming_payloads()
-        removed, cursor = 0, b"0"
-        removal: list[Command] = []
-        while True:
-            find = scripts.scan_marked_hash(keys, marked_hash=marked_hash, naming=naming, cursor=cursor, about=_SWEEP)
-            *_, (cursor, *unnamed) = await self._connection.pipeline([*removal, find])
-            removed += len(unnamed)
-            removal = _unlink(keys, unnamed)
-            if cursor == b"0":
-                break
-        await self._connection.pipeline([*removal, ("UNLINK", marked_hash), ("SREM", keys.marked_hashes, token)])
-        return removed
-
-
-def _unlink(keys: RunKeys, unnamed: Sequence[bytes]) -> list[Command]:
-    """Remove payloads that nothing names: none of these can be named again."""
-    return [("UNLINK", *(keys.payloads.encode() + one for one in unnamed))] if unnamed else []
 
 
 def _starvation(pairs: Sequence[bytes]) -> Starvation | None:

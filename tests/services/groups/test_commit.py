@@ -23,6 +23,7 @@ from app.services.groups.commit_lock import PATH_VARIABLE, CommitLock
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
+from app.store.groups.garbage import GarbageStore
 from app.store.groups.store import GroupStore
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import GroupExists, QueueFull, RunNotFound, ServiceError, StoreUnavailable
@@ -142,7 +143,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
 
 async def settled(services: Services, redis: Redis, run: str) -> dict[str, object]:
     """Delete garbage, and return the books with a number for each set of ids. Only waiting groups have payloads."""
-    await GroupStore(services.connection).delete_marked(run)
+    await GarbageStore(services.connection).delete_marked(run)
     books = await books_of(redis, run)
     keys = RunKeys(run)
     payloads = {key.decode().rpartition(":")[2] async for key in redis.scan_iter(keys.payload("*"))}

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.replay.buffer import Versions
 from app.services.replay.planning import FragmentResult
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.replay.entries import (
     EncodedFragment,
@@ -279,7 +279,7 @@ async def _needed_by_run(redis: Redis, keys: RunKeys) -> set[str]:
 
 async def swept(buffer: Buffer) -> Books:
     """Sweep the garbage, and recount: payloads are there exactly for what is held."""
-    await GroupStore(buffer.process[0].connection).delete_marked(RUN)
+    await GarbageStore(buffer.process[0].connection).delete_marked(RUN)
     books = await buffer.books()
     payloads = {key.decode().rsplit(":", 1)[1] async for key in buffer.redis.scan_iter(KEYS.payload("*"))}
     assert payloads == books.named | await _needed_by_run(buffer.redis, KEYS)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.errors import LachesisError
@@ -114,7 +114,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "_model"):
             return
-        self._call(lambda s: GroupStore(s.connection).delete_marked(RUN))
+        self._call(lambda s: GarbageStore(s.connection).delete_marked(RUN))
         books, redis = self._books(), self._processes.redis
         payloads = self._processes.wait(redis.keys(RunKeys(RUN).payload("*")))
         assert {key.decode().rsplit(":", 1)[1] for key in payloads} == books.named

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.runs.settings import Policy
 from app.services.batches.request import OutgoingBatch
 from app.store.batches.store import BatchStore
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.redis import scripts
 from lachesis.wire.errors import SampleNotFound
 from lachesis.wire.replay import Sampling
@@ -133,7 +133,7 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
 
     async def happens(_: str) -> None:
         await services.replay.snapshots.restore(RUN, "a")
-        await GroupStore(services.connection).delete_marked(RUN)
+        await GarbageStore(services.connection).delete_marked(RUN)
 
     batch = await taken_late(process(url), line, buffer, happens)
     assert (fresh(batch), replayed(batch)) == (["g11"], ["g2", "g1"])

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from lachesis.wire.errors import InvalidField, LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
 from lachesis.wire.replay import RateLimiter, SamplingStrategy
 from tests.services.accounting import keys_of_runs
@@ -268,7 +268,7 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     async with asyncio.timeout(60):
         with pytest.raises(ReplayNotFound):
             await waits
-    await GroupStore(services.connection).delete_marked(RUN)
+    await GarbageStore(services.connection).delete_marked(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []
 
 
@@ -314,5 +314,5 @@ async def test_of_what_is_inserted_while_the_buffer_is_deleted_nothing_is_left(
         await asyncio.gather(operate(), *(work(f"w{n}", buffer) for n, buffer in enumerate(buffers)))
     await swept(buffers[0])
     await services.replay.snapshots.delete_buffer(RUN)
-    await GroupStore(services.connection).delete_marked(RUN)
+    await GarbageStore(services.connection).delete_marked(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []

@@ -28,13 +28,13 @@ async def test_a_delivered_batch_that_is_not_kept_leaves_no_payload(store: Store
     assert await store.acknowledge(first) == 0, "by then it has ended"
     books = await store.books()
     assert (books["leased"], books["kept"], books["delivered"]) == ({"two"}, set(), 1)
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"two"}
     view = await store.view()
     assert (view.kept.unkept_step, view.kept.batches) == (1, 0)
     ended = await store.history("one")
     assert (ended.reason, ended.step) == (None, 1)
-    assert await store.groups.batch_of(RUN, ended) == "batch1"
+    assert await store.batch_of(ended) == "batch1"
     assert (ended.entry.lane, ended.entry.policy_version) == ((0, 2), 0)
     end = await store.batches.end_of(RUN, "batch1")
     assert end is not None
@@ -67,7 +67,7 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_released(store: St
     assert (await store.batches.kept(RUN)).batches == [("batch1", 1), ("batch2", 2)]
     held = await store.batches.kept_groups(RUN, ["batch2", "nobody's"])
     assert [[group.group_id for group in groups] for groups in held] == [["two"], []]
-    assert await store.groups.delete_marked(RUN) == 0
+    assert await store.garbage.delete_marked(RUN) == 0
 
     for released in (1, 0):
         assert await store.batches.release_kept(RUN, ["batch1", "nobody's"]) == released
@@ -75,7 +75,7 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_released(store: St
     kept = (await store.view()).kept
     assert (kept.unkept_step, kept.checkpoint) == (1, None)
     assert await store.batches.release_kept(RUN, ["batch2"], 2) == 1
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     books = await store.books()
     assert (books["kept"], books["delivered"]) == (set(), 2)
     assert await store.payloads() == {"two"}, "the newest example"
@@ -99,7 +99,7 @@ async def test_groups_of_a_kept_batch_stay_known_by_their_senders_ids(store: Sto
     (lease,) = await taken(store, "one")
     await store.acknowledge(lease, keep=True)
     await store.pass_time(LASTING_MS + 1000)
-    await store.groups.forget_old(RUN)
+    await store.known_groups.forget_old(RUN)
     assert await store.admit(encoded(0, given="given-one", version=0)) == [False]
     assert (await store.books())["kept"] == {"one"}
 
@@ -181,12 +181,12 @@ async def test_a_batch_that_is_discarded_is_dropped_group_by_group(store: Store)
     assert (await store.view()).dropped == {("quarantined", 0): 2}
     ended = await store.history("one")
     assert (ended.reason, ended.step) == ("quarantined", 1)
-    assert await store.groups.batch_of(RUN, ended) == "batch1"
+    assert await store.batch_of(ended) == "batch1"
     assert (ended.entry.lane, ended.entry.policy_version) == ((0, 2), 4)
     end = await store.batches.end_of(RUN, lease.batch_id)
     assert end is not None
     assert end.outcome == "discarded"
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"three"}
     await store.books()
 
@@ -256,11 +256,11 @@ async def test_the_end_of_a_batch_stays_known_while_its_trainer_may_ask(store: S
     await store.batches.dissolve(RUN, second, await store.batches.groups_of(RUN, "batch2") or [], 0)
     await store.batches.discard(RUN, third, "quarantined", 0)
     await store.pass_time(119_000)
-    await store.groups.forget_old(RUN)
+    await store.known_groups.forget_old(RUN)
     outcomes = [await store.batches.end_of(RUN, f"batch{n}") for n in (1, 2, 3)]
     assert [end and end.outcome for end in outcomes] == ["acknowledged", "given_back", "discarded"]
     await store.pass_time(2000)
-    await store.groups.forget_old(RUN)
+    await store.known_groups.forget_old(RUN)
     assert [await store.batches.end_of(RUN, f"batch{n}") for n in (1, 2, 3)] == [None] * 3
     await store.books()
 
@@ -269,7 +269,7 @@ async def test_a_reset_takes_kept_batches_with_it(store: Store) -> None:
     first, _ = await taken(store, "one", "two")
     await store.acknowledge(first, keep=True)
     await store.runs.reset(RUN, "token")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     books = await store.books()
     assert [books[place] for place in ("queued", "leased", "kept")] == [set()] * 3
     assert await store.payloads() == set()

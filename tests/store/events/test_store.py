@@ -49,7 +49,7 @@ async def test_a_run_that_is_gone_gets_no_events(store: Store) -> None:
     own = EventStore(store.connection)
     await own.add(flush("one", "a"))
     await store.runs.reset(RUN, "token")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.runs.forget(RUN)
     assert await own.add(flush("late", "b")) == {RUN: ""}
     await own.change_alerts(RUN, {"starvation": "nothing"})

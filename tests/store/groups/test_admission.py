@@ -42,7 +42,7 @@ async def test_the_same_call_after_the_group_was_delivered_leaves_no_orphan(stor
     assert await store.admit(encoded(), ids=["one"]) == [True]
     books = await store.books()
     assert (books["queued"], books["delivered"]) == ({"two"} if newer else set(), 1)
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == ({"two"} if newer else {"one"})
     await store.books()
 
@@ -63,8 +63,8 @@ async def test_payloads_of_a_refused_submission_are_deleted_unless_named(
         await store.admit(encoded(version=0), ids=["one"])
     assert await store.payloads() == {"one"}
     if not store.connection.transacts:  # these are pending for a while
-        await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
-    assert await store.groups.delete_marked(RUN) == 1 - len(left)
+        await store.garbage.mark_abandoned(RUN, (await store.view()).clock_ms)
+    assert await store.garbage.delete_marked(RUN) == 1 - len(left)
     assert await store.payloads() == left
     assert await store.redis.zcard(KEYS.unreferenced) == 0
 
@@ -82,10 +82,10 @@ async def test_a_group_repeated_by_its_sender_stores_nothing(store: Store) -> No
     await store.admit(encoded(given="a"), ids=["one"])
     assert await store.admit(encoded(given="a"), encoded(2, given="b"), ids=["again", "two"]) == [False, True]
     assert (await store.books())["queued"] == {"one", "two"}
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"one", "two"}
-    known = KnownGroup("one")
-    assert await store.groups.known(RUN, ["a", "one", "two", "nobody's"]) == {"a": known}, "it has a name of its own"
+    known = await store.known_groups.find(RUN, ["a", "one", "two", "nobody's"])
+    assert known == {"a": KnownGroup("one")}, "it has a name of its own"
 
 
 async def test_an_id_of_other_contents_stores_and_changes_nothing(store: Store) -> None:
@@ -94,8 +94,8 @@ async def test_an_id_of_other_contents_stores_and_changes_nothing(store: Store) 
         await store.admit(encoded(2), encoded(2, given="a"), ids=["two", "three"])
     assert (await store.books())["queued"] == {"one"}
     assert await store.groups.payloads(RUN, ["one"]) == [encoded(1).payload]
-    await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
-    await store.groups.delete_marked(RUN)
+    await store.garbage.mark_abandoned(RUN, (await store.view()).clock_ms)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"one"}
     await store.books()
 
@@ -103,13 +103,13 @@ async def test_an_id_of_other_contents_stores_and_changes_nothing(store: Store) 
 async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(store: Store) -> None:
     await store.admit(encoded(given="gone"), encoded(given="held"), ids=["one", "two"])
     await store.acknowledge(await store.take("one"))
-    assert await store.groups.remembered(RUN) == 1
-    assert await store.groups.forget_old(RUN) == 0
+    assert await store.known_groups.remembered(RUN) == 1
+    assert await store.known_groups.forget_old(RUN) == 0
     assert await store.admit(encoded(given="gone"), encoded(given="held")) == [False, False]
     await store.pass_time(LASTING_MS + 1000)
     assert (await store.tick()).due
-    assert await store.groups.forget_old(RUN) == 1 + 2, "a group, a batch and its step"
-    assert await store.groups.remembered(RUN) == 0
+    assert await store.known_groups.forget_old(RUN) == 1 + 2, "a group, a batch and its step"
+    assert await store.known_groups.remembered(RUN) == 0
     assert not (await store.tick()).due
     assert await store.admit(encoded(given="gone"), encoded(given="held"), ids=["new", "x"]) == [True, False]
     assert (await store.books())["queued"] == {"two", "new"}
@@ -129,8 +129,8 @@ async def test_a_senders_id_is_new_again_after_its_group_left_and_time_passed(st
     books = await store.books()
     assert (books["queued"], books["delivered"]) == ({"two", "new"}, 1)
     await store.pass_time(LASTING_MS)
-    assert await store.groups.forget_old(RUN) == 1 + 2
-    assert await store.groups.known(RUN, ["a", "b"]) == {"a": KnownGroup("new"), "b": KnownGroup("two")}
+    assert await store.known_groups.forget_old(RUN) == 1 + 2
+    assert await store.known_groups.find(RUN, ["a", "b"]) == {"a": KnownGroup("new"), "b": KnownGroup("two")}
     await store.books()
 
 
@@ -140,17 +140,17 @@ async def test_a_group_kept_for_a_rewind_stays_recognised(store: Store) -> None:
     await store.acknowledge(lease, keep=True)
     for _ in range(2):
         await store.pass_time(LASTING_MS + 1000)
-        assert await store.groups.forget_old(RUN) >= 1, "it is looked at"
+        assert await store.known_groups.forget_old(RUN) >= 1, "it is looked at"
         assert await store.admit(encoded(given="a"), dedup_ms=0) == [False]
-        assert await store.groups.recognised(RUN, ["a", "b"]) == {"a"}
-        assert await store.groups.remembered(RUN) == 0, "it is held"
+        assert await store.known_groups.recognised(RUN, ["a", "b"]) == {"a"}
+        assert await store.known_groups.remembered(RUN) == 0, "it is held"
         await store.books()
     await store.batches.release_kept(RUN, [lease.batch_id])
-    assert await store.groups.remembered(RUN) == 1
-    assert await store.groups.recognised(RUN, ["a"]) == frozenset()
+    assert await store.known_groups.remembered(RUN) == 1
+    assert await store.known_groups.recognised(RUN, ["a"]) == frozenset()
     await store.pass_time(LASTING_MS + 1000)
-    assert await store.groups.forget_old(RUN) == 1
-    assert await store.groups.known(RUN, ["a"]) == {}
+    assert await store.known_groups.forget_old(RUN) == 1
+    assert await store.known_groups.find(RUN, ["a"]) == {}
     await store.books()
 
 
@@ -158,12 +158,12 @@ async def test_a_run_that_is_to_remember_groups_for_less_time_forgets_them_at_on
     await store.admit(encoded(given="a"), encoded(given="b"), place=STALE)
     await store.pass_time(200_000)
     assert not (await store.tick()).due
-    assert await store.groups.remembered(RUN) == 2
+    assert await store.known_groups.remembered(RUN) == 2
     shorter = Policy(history_retention_s=120.0, dedup_window_s=0.0)
     await store.runs.put(RUN, CONFIG, shorter, (await store.view()).epoch)
     assert (await store.tick()).due
-    assert await store.groups.forget_old(RUN) == 2
-    assert await store.groups.remembered(RUN) == 0
+    assert await store.known_groups.forget_old(RUN) == 2
+    assert await store.known_groups.remembered(RUN) == 0
     await store.books()
 
 
@@ -236,8 +236,8 @@ async def test_a_reservation_that_was_given_up_is_outdated_and_made_again(
     """Its payload may be removed by the time it is indexed."""
 
     async def give_up() -> None:
-        await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
-        await store.groups.delete_marked(RUN)
+        await store.garbage.mark_abandoned(RUN, (await store.view()).clock_ms)
+        await store.garbage.delete_marked(RUN)
 
     assert await admit_torn(store, redis_url, before, give_up) == Stored([None])
     assert await store.groups.entries(RUN, ["one"]) == [None]
@@ -295,7 +295,7 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
     ended = await store.history("queued")
     assert (ended.reason, ended.entry.lane) == ("expired", (0, 2))
     assert ended.entry.policy_version == 1
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"taken", "newest"}
     assert await store.admit(encoded(3, given="a", version=1)) == [False], "a dropped group is not sent again"
 
@@ -303,10 +303,10 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
 async def test_the_newest_group_is_shown_even_if_it_was_dropped(store: Store) -> None:
     await store.admit(encoded(), ids=["one"])
     await store.groups.drop(RUN, [("one", (0, 2))], "expired")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.groups.latest(RUN) == encoded().payload
     await store.admit(encoded(2), ids=["two"])
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"two"}
     await store.books()
 
@@ -381,7 +381,7 @@ async def test_what_is_refused_leaves_nothing_that_a_sweep_does_not_take(store: 
         await store.admit(encoded(), encoded(), ids=["two", "three"], max_groups=1)
     with pytest.raises(GroupExists):
         await store.admit(encoded(), encoded(2, given="a"), ids=["four", "five"])
-    assert await store.groups.delete_marked(RUN) == 4
+    assert await store.garbage.delete_marked(RUN) == 4
     assert await store.payloads() == {"one"}
     assert await store.redis.zcard(KEYS.unreferenced) == 0
     assert await store.admit(encoded(), encoded(), ids=["two", "three"]) == [True, True]
@@ -394,7 +394,7 @@ async def test_a_payload_that_may_be_deleted_soon_is_not_admitted_again(store: S
         await store.admit(encoded(given="a"), ids=["mine"], max_groups=0)
     assert await store.admit(encoded(given="a"), ids=["mine"]) is None, "outdated: to be written under another id"
     assert await store.admit(encoded(given="a"), ids=["other"]) == [True]
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"other"}
     await store.books()
 
@@ -405,8 +405,8 @@ async def test_a_server_that_has_forgotten_the_scripts_is_taught_them_and_nothin
     assert await store.admit(encoded(given="a"), encoded(), ids=["one", "two"]) == [True, True]
     await store.redis.script_flush()
     assert await store.admit(encoded(given="a"), encoded(), ids=["one", "two"]) == [True, True], "our own repetition"
-    await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
-    await store.groups.delete_marked(RUN)
+    await store.garbage.mark_abandoned(RUN, (await store.view()).clock_ms)
+    await store.garbage.delete_marked(RUN)
     assert (await store.books())["queued"] == await store.payloads() == {"one", "two"}
 
 
@@ -417,7 +417,7 @@ async def test_as_many_groups_as_a_request_may_bring_are_admitted_at_once(store:
     assert await store.admit(*groups) == [False] * 6000
     view = await store.view()
     assert (view.totals.queued_groups, view.sent[0].sequences) == (6000, 12000)
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     await store.books()
 
 
@@ -446,9 +446,9 @@ async def test_a_repeated_submission_does_not_store_its_refused_part_under_old_c
     first = await store.groups.admit(RUN, submissions, before)
     assert list(map(str, first.results)) == list(map(str, ([Outcome()], full)))
     await store.acknowledge(await store.take("one"))
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.environments.put(RUN, replace(MATH, environment=7), before.epoch)
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], None])
     assert (await store.books())["queued"] == set()
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"one"}

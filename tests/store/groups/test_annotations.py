@@ -64,7 +64,7 @@ async def test_annotations_end_with_the_history_of_their_group(store: Store) -> 
     await store.acknowledge(await store.take("two"), keep=True)
     assert await AnnotationStore(store.connection).names(RUN, "given") == ["entropy"], "it has left, and is known"
     await store.pass_time(10 * LASTING_MS)
-    await store.groups.forget_old(RUN)
+    await store.known_groups.forget_old(RUN)
     names = [await AnnotationStore(store.connection).names(RUN, given) for given in ("given", "kept", "queued")]
     assert names == [[], ["entropy"], ["entropy"]]
     assert await annotation_bytes(store.redis) == 2 * (2 * 8 + 12)
@@ -81,7 +81,7 @@ async def test_groups_without_annotations_are_forgotten_without_a_count(store: S
     await store.redis.hdel(KEYS.run, "annotation_bytes")  # type: ignore[misc]  # so that any count shows
     await store.acknowledge(await store.take("one"))
     await store.pass_time(10 * LASTING_MS)
-    assert await store.groups.forget_old(RUN) > 0
+    assert await store.known_groups.forget_old(RUN) > 0
     assert not await store.redis.hexists(KEYS.run, "annotation_bytes")  # type: ignore[misc]
 
 

@@ -33,9 +33,9 @@ async def test_groups_of_some_versions_are_dropped_wherever_they_wait(store: Sto
     assert (books["queued"], books["buffered"]) == ({"fresh", "unversioned"}, set())
     assert (await store.view()).dropped == {("stale", 0): 2, ("stale", None): 1}
     assert (await store.history("buffered")).reason == "stale"
-    assert await store.groups.remembered(RUN) == 3
+    assert await store.known_groups.remembered(RUN) == 3
     assert await store.admit(encoded(0, given="given-queued", version=1)) == [False], "it is not sent again"
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"fresh", "unversioned"}
 
 
@@ -55,7 +55,7 @@ async def test_payloads_of_dropped_groups_are_deleted_at_once_except_that_of_the
     assert await store.groups.drop(RUN, [("fresh", (0, 2))], "deleted") == 1
     assert await store.payloads() == {"unversioned", "newest"}
     await store.admit(encoded(10), ids=["newer"])
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"unversioned", "newer"}
 
 

@@ -86,13 +86,13 @@ async def test_a_kept_group_is_held_and_known_until_its_batch_is_released(store:
     assert [record.held for record in await listed.left(RUN, None, 10)] == [True, True]
     for _ in range(3):  # the run looks at them again and again while they are held
         await store.pass_time(10 * 3_600_000)
-        await store.groups.forget_old(RUN)
+        await store.known_groups.forget_old(RUN)
     records = await listed.left(RUN, None, 10)
     assert sorted(record.known.group_id for record in records if record.known) == ["one", "two"]
     await store.batches.release_kept(RUN, ["batch1"])
     assert [record.held for record in await listed.left(RUN, None, 10)] == [False, False]
     await store.pass_time(10 * 3_600_000)
-    await store.groups.forget_old(RUN)
+    await store.known_groups.forget_old(RUN)
     assert await listed.left(RUN, None, 10) == []
 
 
@@ -105,7 +105,7 @@ async def test_a_group_that_left_twice_is_listed_once_while_held(store: Store) -
     await store.acknowledge(lease, keep=True)
     for _ in range(3):
         await store.pass_time(10 * 3_600_000)
-        await store.groups.forget_old(RUN)
+        await store.known_groups.forget_old(RUN)
     assert [record.position.name for record in await GroupListStore(store.connection).left(RUN, None, 10)] == ["one"]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
-from app.store.groups.store import GroupStore
+from app.store.groups.garbage import GarbageStore
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from tests.store.conftest import KEYS, RUN, Store, encoded
@@ -56,7 +56,7 @@ async def test_a_sweep_cut_off_at_any_command_is_finished_by_the_next(store: Sto
             commands += 1
             mortal.commands_left = commands
             try:
-                await GroupStore(mortal).delete_marked(RUN)
+                await GarbageStore(mortal).delete_marked(RUN)
                 finished = True
             except Died:
                 assert await store.payloads() <= await _known_garbage(store)
@@ -68,7 +68,7 @@ async def test_a_sweep_cut_off_at_any_command_is_finished_by_the_next(store: Sto
 async def test_the_second_of_two_sweeps_in_one_process_finds_nothing(store: Store) -> None:
     """As when a run is removed, and upkeep comes by."""
     garbage = await _garbage(store)
-    first, second = await asyncio.gather(store.groups.delete_marked(RUN), store.groups.delete_marked(RUN))
+    first, second = await asyncio.gather(store.garbage.delete_marked(RUN), store.garbage.delete_marked(RUN))
     assert first >= garbage
     assert second == 0
     assert await store.payloads() == set()

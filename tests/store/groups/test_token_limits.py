@@ -118,7 +118,7 @@ async def test_a_large_submission_is_stored_if_the_token_has_nothing_in_the_queu
     await store.groups.drop(RUN, [("a", (0, 2)), ("b", (0, 2))], "expired")
     assert await submit(store, "e") == ""
     assert "max_queued_groups=2" in await submit(store, "f", "g", "h")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"c", "e"}, "what is refused leaves nothing"
 
 

@@ -109,7 +109,7 @@ async def test_an_admission_that_is_repeated_frees_nothing_that_the_buffer_has_b
         await entering.store.acknowledge(await entering.store.take(group_id))
     assert await entering.store.admit(*own, ids=["a", "b"]) == [True, True]
     assert await entering.commit(*await entering.plan()) == "taken"
-    await entering.store.groups.delete_marked(RUN)
+    await entering.store.garbage.delete_marked(RUN)
     assert await entering.store.payloads() == {"a", "b"}
     assert await entering.store.redis.zcard(KEYS.unreferenced) == 0
 
@@ -127,6 +127,6 @@ async def test_a_group_of_the_buffer_that_is_dropped_from_the_queue_keeps_its_pa
     assert groups is not None
     assert await store.batches.dissolve(RUN, again, groups, 0)
     assert await store.groups.drop_versions(RUN, ("-inf", "(2"), 10, "stale", await store.view()) == 1
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"a", "newest"}
     assert await entering.sampleable() == ["a"]

@@ -38,7 +38,7 @@ async def test_an_insertion_may_be_repeated_whatever_happened_since(store: Store
     assert len((await moves.books()).fragments) == 4
     assert await moves.replay.retire(RUN, "stale", [chunk_key(1)]) == 1
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     books = await moves.books()
     assert sorted(one.number for one in books.fragments.values()) == [2, 3]
     assert await store.payloads() == books.fragments.keys()
@@ -63,7 +63,7 @@ async def test_a_payload_that_is_or_may_soon_be_deleted_is_not_indexed(store: St
     insertion, _, view = await moves.plan(fragment(0))
     await store.redis.zadd(KEYS.unreferenced, {insertion.fragments[0].fragment_id: -1})
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert (await moves.books()).fragments == {}
     assert await store.payloads() == set()
 
@@ -85,7 +85,7 @@ async def test_of_two_that_have_fragments_of_one_worker_one_looks_again(store: S
     plans = [await moves.plan(fragment(number)) for number in range(2)]
     words = await asyncio.gather(*(moves.replay.insert(RUN, insertion, view) for insertion, _, view in plans))
     assert sorted(words) == ["inserted", "outdated"]
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == (await moves.books()).fragments.keys()
 
 
@@ -111,12 +111,12 @@ async def test_nothing_is_left_of_an_insertion_into_a_run_that_was_removed(store
     moves = await replay_moves(store)
     insertion, _, view = await moves.plan(fragment(0))
     await store.runs.reset(RUN, "token")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     await store.redis.delete(KEYS.run)
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"
     assert await moves.replay.retire(RUN, "stale", [chunk_key(1)]) == 0
     assert (await store.tick()).unreferenced, "somebody looks after what was written for nothing"
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.runs.forget(RUN)
     assert await store.redis.keys("*") == []
 
@@ -192,10 +192,10 @@ async def test_what_a_sample_holds_stays_until_it_ends_however_it_was_retired(st
     keys_of(await moves.take(0, 1))
     assert await moves.replay.retire(RUN, "stale", [chunk_key(1), chunk_key(2)]) == 2
     assert await moves.replay.retire(RUN, "stale", [chunk_key(1)]) == 0
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert len(await store.payloads()) == 2
     assert await moves.end("acknowledged")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == set()
     assert (await moves.books()).total("retired_uses") == 2, "the uses it had in the end count"
 

@@ -84,12 +84,12 @@ async def test_a_payload_written_late_for_what_only_a_snapshot_names_is_no_garba
     await moves.insert(fragment(1))
     await moves.replay.retire(RUN, "stale", [chunk_key(1), chunk_key(2)])
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"
-    assert await store.groups.delete_marked(RUN) == 1
+    assert await store.garbage.delete_marked(RUN) == 1
     await restore(moves, taken)
-    assert await store.groups.delete_marked(RUN) == 0
+    assert await store.garbage.delete_marked(RUN) == 0
     assert len((await moves.books()).fragments) == 1
     assert await moves.snapshots.drop(RUN, taken)
-    assert await store.groups.delete_marked(RUN) == 0, "the buffer names it again"
+    assert await store.garbage.delete_marked(RUN) == 0, "the buffer names it again"
 
 
 async def test_what_was_to_be_looked_over_still_is_after_a_snapshot_and_a_restoration(store: Store) -> None:
@@ -110,9 +110,9 @@ async def test_a_reset_removes_what_only_snapshots_name(store: Store) -> None:
     await moves.insert(fragment(0))
     await moves.snapshot("a")
     await moves.replay.retire(RUN, "stale", [chunk_key(1)])
-    assert await store.groups.delete_marked(RUN) == 0
+    assert await store.garbage.delete_marked(RUN) == 0
     await store.runs.reset(RUN, "token")
-    assert await store.groups.delete_marked(RUN) == 1
+    assert await store.garbage.delete_marked(RUN) == 1
     await store.redis.delete(KEYS.run)
     assert await store.runs.forget(RUN)
     assert await store.redis.keys("*") == []

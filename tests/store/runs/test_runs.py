@@ -82,7 +82,7 @@ async def test_a_reset_repeats_no_epoch_although_the_clock_of_redis_went_back(st
 async def test_a_run_is_kept_for_a_day_after_a_reset(store: Store) -> None:
     """It knows the reset, and so deletes nothing when the command is repeated late."""
     await store.runs.reset(RUN, "token")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert (await store.tick()).held
     await store.pass_time(24 * LASTING_MS)
     assert not (await store.tick()).held
@@ -95,7 +95,7 @@ async def test_a_repeated_reset_deletes_nothing_that_came_since(store: Store) ->
     await store.admit(encoded(), ids=["since"])
     assert await store.runs.reset(RUN, "token")
     assert (await store.books())["queued"] == {"since"}
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"since"}
     assert await store.runs.reset(RUN, "another")
     assert (await store.books())["queued"] == set()
@@ -180,7 +180,7 @@ async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(stor
     await store.admit(encoded(1), ids=["one"])
     lease = await store.take("one")
     await store.runs.reset(RUN, "token")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.runs.forget(RUN)
     assert await store.acknowledge(lease) == 0
     assert await store.batches.release_kept(RUN, [lease.batch_id], checkpoint=1) == 0

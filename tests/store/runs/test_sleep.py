@@ -227,7 +227,7 @@ async def test_a_tick_of_an_earlier_term_changes_nothing(store: Store) -> None:
 
 async def test_a_run_that_is_forgotten_is_not_due(store: Store) -> None:
     await store.runs.reset(RUN, "token")
-    await store.groups.delete_marked(RUN)
+    await store.garbage.delete_marked(RUN)
     assert await store.runs.forget(RUN)
     assert await store.redis.zscore(RUNS, RUN) is None
     assert not await is_due(store)
