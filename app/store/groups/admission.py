@@ -1,7 +1,8 @@
 """Build the command that admits groups (`admit_groups` or `admit_and_observe`), and read its reply."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
+from typing import Literal
 
 from app.core.access.queue_limits import LimitedAccount
 from app.store.curriculum.entries import packed_change
@@ -21,9 +22,7 @@ from app.store.groups.entries import (
 from app.store.redis.keys import NONE, CurriculumKeys, RunKeys, lane_name
 from app.store.redis.pipeline import Command
 from lachesis.wire.errors import GroupExists, QueueFull
-from lachesis.wire.states import DROP_REASONS, DropReason
-
-_DROP_REASONS: Mapping[str, DropReason] = {reason: reason for reason in DROP_REASONS}
+from lachesis.wire.states import DropReason, parse_drop_reason
 
 
 def admission(
@@ -115,7 +114,7 @@ def _row(group: PendingGroup, lane: str) -> scripts.PendingRow:
     )
 
 
-def _untrainable(place: Placement) -> str:
+def _untrainable(place: Placement) -> DropReason | Literal[""]:
     """Return the reason why a group has no training value, or an empty text."""
     if place.dropped is None and place.mark is not None and place.mark.loss_weight == 0:
         return place.mark.filtered_by
@@ -151,7 +150,7 @@ def parse_result(
             case ["new" | "written"]:
                 results.append(Outcome(group.place.dropped))
             case ["repeated", first]:
-                results.append(Outcome(_DROP_REASONS.get(first), repeated=True))
+                results.append(Outcome(parse_drop_reason(first), repeated=True))
             case ["full", groups, size]:
                 return _run_full(preconditions, int(groups), size)
             case ["account_full", limit, groups, size] if account is not None:

@@ -1,11 +1,12 @@
 """The scripts of groups and of their payloads; each Lua file says what its keys and arguments mean."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.redis.scripts import script
+from lachesis.wire.states import DropReason
 
 
 class LimitedSubmission(TypedDict):
@@ -25,10 +26,15 @@ class PendingPlace(NamedTuple):
 
 
 class PendingRow(NamedTuple):
-    """A group on its way in; ``-`` stands for no environment, version or id, an empty word for a group to train on."""
+    """A group on its way in. ``-`` stands for no environment, version or id.
+
+    Attributes:
+        where: Where it waits, or why it is dropped.
+        untrainable: Why it has no training value; empty if it has some.
+    """
 
     group_id: str
-    where: str
+    where: Literal["queued", "buffered"] | DropReason
     payload_bytes: int
     checksum: str
     environment: Argument
@@ -37,7 +43,7 @@ class PendingRow(NamedTuple):
     lane: str
     policy_version: Argument
     given_id: str
-    untrainable: str
+    untrainable: DropReason | Literal[""]
     entry: str
 
 

@@ -107,3 +107,8 @@ DropReason = Literal[
 """Why a group leaves the store without being delivered and acknowledged. A filter is a reason, too."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
+
+
+def parse_drop_reason(text: str) -> DropReason | None:
+    """Return the reason with this name; None if there is none."""
+    return next((reason for reason in DROP_REASONS if reason == text), None)
