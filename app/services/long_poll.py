@@ -128,9 +128,6 @@ class _Queue(Generic[Q, R]):
     in_turn: bool = False
     in_this_turn: set[_Waiter[Q, R]] = field(default_factory=set)
 
-    def requests(self) -> list[Q]:
-        return [waiter.request for waiter in self.waiters]
-
 
 class LongPoll(Generic[Q, R]):
     """Long polls of one kind of request.
@@ -221,11 +218,16 @@ class LongPoll(Generic[Q, R]):
     async def _first_attempt(self, run: str, request: Q, *, compete: bool) -> R | None:
         """Try once to serve a new request. None means that it must wait for other requests."""
         while True:
-            queue = self._queues.get(run)
-            ahead = [] if queue is None else queue.requests()
+            ahead = self._ahead(run)
             answer = await self._policy.attempt(run, request, ahead, compete)
-            if answer is not None or (run in self._queues and self._queues[run].waiters) or not (ahead or compete):
+            if answer is not None:
                 return answer
+            if not ahead or self._ahead(run):  # another process was faster, or earlier requests still wait
+                return None
+
+    def _ahead(self, run: str) -> list[Q]:
+        """Return the requests that wait in a run. They come before a new one."""
+        return [waiter.request for waiter in self._queues[run].waiters] if run in self._queues else []
 
     async def _wait(
         self, run: str, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None]"
