@@ -114,6 +114,7 @@ class _Queue(Generic[Q, R]):
     """The requests that wait in a run, in the order they came.
 
     Attributes:
+        run: The run's name.
         last: The reason of the last attempt without success. None means that there was no such attempt since the queue
             was empty.
         serving: The lock of the task that serves the waiters.
@@ -122,6 +123,7 @@ class _Queue(Generic[Q, R]):
             served before it ends. So no request is served twice in a turn while other processes wait.
     """
 
+    run: str
     last: R | None
     waiters: dict[_Waiter[Q, R], None] = field(default_factory=dict)
     serving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -145,7 +147,7 @@ class LongPoll(Generic[Q, R]):
         self._policy = policy
         self._changes = changes
         self._queues: dict[str, _Queue[Q, R]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self.blocked = 0
 
     @property
@@ -170,12 +172,12 @@ class LongPoll(Generic[Q, R]):
         if answer is not None and self._policy.found(answer):
             return answer
         self.blocked += 1
-        queue = self._queues.get(run) or (self._start(run, answer) if wait_s > 0 else _Queue(answer))
+        queue = self._queues.get(run) or (self._start(run, answer) if wait_s > 0 else _Queue(run, answer))
         if answer is not None:
             queue.last = answer
         loop = asyncio.get_running_loop()
         waiter = _Waiter[Q, R](request, answer, loop.create_future())
-        gone = wait_s > 0 and await self._wait(run, queue, waiter, wait_s, stop or loop.create_future())
+        gone = wait_s > 0 and await self._wait(queue, waiter, wait_s, stop or loop.create_future())
         if not waiter.answer.cancel():
             result = waiter.answer.result()
             if not gone or self._policy.release is None:
@@ -213,7 +215,7 @@ class LongPoll(Generic[Q, R]):
             again = waiting is not None and bool(waiting.waiters)
             await turns.leave(run, listens=waiting is not None, again=again)
             if waiting is not None:
-                self._serve_soon(run, waiting)
+                self._serve_soon(waiting)
 
     async def _first_attempt(self, run: str, request: Q, *, compete: bool) -> R | None:
         """Try once to serve a new request. None means that it must wait for other requests."""
@@ -230,12 +232,12 @@ class LongPoll(Generic[Q, R]):
         return [waiter.request for waiter in self._queues[run].waiters] if run in self._queues else []
 
     async def _wait(
-        self, run: str, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None]"
+        self, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None]"
     ) -> bool:
         """Wait for the answer. Return whether the request went away before the answer came."""
         queue.waiters[waiter] = None
         if waiter.last is None:
-            self._serve_soon(run, queue)
+            self._serve_soon(queue)
         try:
             either: set[asyncio.Future[Any]] = {waiter.answer, stop}
             await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -251,111 +253,108 @@ class LongPoll(Generic[Q, R]):
             queue.waiters.pop(waiter, None)
 
     def _start(self, run: str, last: R | None) -> _Queue[Q, R]:
-        queue = self._queues[run] = _Queue(last)
-        self._spawn(run, queue, self._serve_run(run, queue))
+        queue = self._queues[run] = _Queue(run, last)
+        self._spawn(queue, self._serve_run(queue))
         return queue
 
-    def _serve_soon(self, run: str, queue: _Queue[Q, R]) -> None:
+    def _serve_soon(self, queue: _Queue[Q, R]) -> None:
         """Serve the waiters without waiting for a change, if it may have become the turn of this process."""
         turns = self._policy.turns
-        if turns is None or not turns.is_crowded(run) or turns.is_coming(run):
+        if turns is None or not turns.is_crowded(queue.run) or turns.is_coming(queue.run):
             return
         if queue.waiters and not queue.serving.locked():
-            self._spawn(run, queue, self._serve_now(run, queue))
+            self._spawn(queue, self._serve(queue, may_overtake=False))
 
-    def _spawn(self, run: str, queue: _Queue[Q, R], work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, queue: _Queue[Q, R], work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
 
-        def closed(task: asyncio.Task[None]) -> None:
+        def closed(task: asyncio.Task[object]) -> None:
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
             if error is not None:  # a bug: without this the waiters would wait forever
-                self._forget(run, queue)
+                self._forget(queue)
                 self._fail_all(queue, error)
 
         task.add_done_callback(closed)
 
-    async def _serve_run(self, run: str, queue: _Queue[Q, R]) -> None:
+    async def _serve_run(self, queue: _Queue[Q, R]) -> None:
         """Serve the waiters after each change. End when the queue is empty and nothing changed for a second."""
         turns = self._policy.turns
         try:
-            async with aclosing(self._changes(run)) as changes:
+            async with aclosing(self._changes(queue.run)) as changes:
                 async for news in changes:
                     if turns is not None:
-                        await turns.handle_news(run, news, needed=bool(queue.waiters))
+                        await turns.handle_news(queue.run, news, needed=bool(queue.waiters))
                     if not queue.waiters and not news:
-                        self._forget(run, queue)
+                        self._forget(queue)
                         return
-                    await asyncio.sleep(await self._serve(run, queue, not news or self._lets_overtake(news)))
+                    await asyncio.sleep(await self._serve(queue, not news or self._lets_overtake(news)))
         finally:
             if turns is not None:
-                await self._leave_turn(run, queue)
-                await turns.end(run)
+                await self._leave_turn(queue)
+                await turns.end(queue.run)
 
-    def _forget(self, run: str, queue: _Queue[Q, R]) -> None:
-        if self._queues.get(run) is queue:
-            del self._queues[run]
-
-    async def _serve_now(self, run: str, queue: _Queue[Q, R]) -> None:
-        await self._serve(run, queue, may_overtake=False)
+    def _forget(self, queue: _Queue[Q, R]) -> None:
+        if self._queues.get(queue.run) is queue:
+            del self._queues[queue.run]
 
     def _lets_overtake(self, news: frozenset[bytes]) -> bool:
         telling = self._policy.overtaking_news
         return bool(news) and (telling is None or not telling.isdisjoint(news))
 
-    async def _serve(self, run: str, queue: _Queue[Q, R], may_overtake: bool) -> float:
+    async def _serve(self, queue: _Queue[Q, R], may_overtake: bool) -> float:
         """Serve the waiters that can be served now. Return how long to rest, seconds."""
         async with queue.serving:
             try:
-                return await self._serve_in_order(run, queue, may_overtake)
+                return await self._serve_in_order(queue, may_overtake)
             except LachesisError as error:
                 self._fail_all(queue, error)
                 return 0.0
 
-    async def _serve_in_order(self, run: str, queue: _Queue[Q, R], may_overtake: bool) -> float:
+    async def _serve_in_order(self, queue: _Queue[Q, R], may_overtake: bool) -> float:
         clock = asyncio.get_running_loop().time
         started, failed = clock(), False
         _waited_s.set(0.0)
-        while not failed and queue.waiters and await self._has_turn(run, queue):
+        while not failed and queue.waiters and await self._has_turn(queue):
             started = clock()
             _waited_s.set(0.0)
-            failed = bool(queue.waiters) and not await self._attempt(run, queue, next(iter(queue.waiters)))
+            failed = bool(queue.waiters) and not await self._attempt(queue, next(iter(queue.waiters)))
         if not queue.waiters:
             queue.last = None
-            await self._leave_turn(run, queue)
+            await self._leave_turn(queue)
             return 0.0
         if may_overtake:
-            await self._serve_overtaking(run, queue)
+            await self._serve_overtaking(queue)
         worked_s = clock() - started - _waited_s.get()
         return rest_s(worked_s) if failed or may_overtake else 0.0
 
-    async def _has_turn(self, run: str, queue: _Queue[Q, R]) -> bool:
+    async def _has_turn(self, queue: _Queue[Q, R]) -> bool:
         """Return whether this process may try the first waiter now."""
         turns = self._policy.turns
-        if turns is None or not (queue.in_turn or turns.is_crowded(run)):
+        if turns is None or not (queue.in_turn or turns.is_crowded(queue.run)):
             return True
-        if queue.in_turn and turns.is_ending(run) and next(iter(queue.waiters), None) not in queue.in_this_turn:
-            await self._leave_turn(run, queue)
+        if queue.in_turn and turns.is_ending(queue.run) and next(iter(queue.waiters), None) not in queue.in_this_turn:
+            await self._leave_turn(queue)
         if queue.in_turn:
-            queue.in_turn = await turns.keep(run)
+            queue.in_turn = await turns.keep(queue.run)
         else:
-            queue.in_turn = await turns.enter(run)
+            queue.in_turn = await turns.enter(queue.run)
             queue.in_this_turn = set(queue.waiters)
         return queue.in_turn
 
-    async def _leave_turn(self, run: str, queue: _Queue[Q, R]) -> None:
+    async def _leave_turn(self, queue: _Queue[Q, R]) -> None:
         if queue.in_turn and self._policy.turns is not None:
             queue.in_turn = False
-            await self._policy.turns.leave(run, listens=True, again=bool(queue.waiters))
+            await self._policy.turns.leave(queue.run, listens=True, again=bool(queue.waiters))
 
-    async def _serve_overtaking(self, run: str, queue: _Queue[Q, R]) -> None:
+    async def _serve_overtaking(self, queue: _Queue[Q, R]) -> None:
         waiters = list(queue.waiters)
-        for position in await self._policy.overtaking(run, [waiter.request for waiter in waiters]):
+        for position in await self._policy.overtaking(queue.run, [waiter.request for waiter in waiters]):
             if waiters[position] in queue.waiters:
-                await self._attempt(run, queue, waiters[position])
+                await self._attempt(queue, waiters[position])
 
-    async def _attempt(self, run: str, queue: _Queue[Q, R], waiter: _Waiter[Q, R]) -> bool:
+    async def _attempt(self, queue: _Queue[Q, R], waiter: _Waiter[Q, R]) -> bool:
         """Try once to serve a waiter. Return False if it still waits.
 
         Raises:
@@ -364,7 +363,7 @@ class LongPoll(Generic[Q, R]):
         caller.set(waiter.caller)  # the sender of this request; another request started the task
         waiter.attempted = asyncio.Event()
         try:
-            answer = await self._policy.attempt(run, waiter.request, (), self._policy.turns is None)
+            answer = await self._policy.attempt(queue.run, waiter.request, (), self._policy.turns is None)
         except Exception as error:
             self._fail(waiter, error)  # also a waiter that has left the queue and waits for this attempt alone
             queue.waiters.pop(waiter, None)
@@ -381,7 +380,7 @@ class LongPoll(Generic[Q, R]):
             if not waiter.answer.done():
                 waiter.answer.set_result(answer)
             elif self._policy.release is not None:  # it was cancelled
-                await self._policy.release(run, answer)
+                await self._policy.release(queue.run, answer)
             return True
         finally:
             waiter.attempted.set()
