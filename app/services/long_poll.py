@@ -100,12 +100,14 @@ class _Waiter(Generic[Q, R]):
     Attributes:
         last: The reason of its last attempt without success. None means that there was no attempt.
         attempted: The event that marks the end of the attempt in progress. None means that no attempt is in progress.
+        is_gone: Whether the request went away before its answer came.
     """
 
     request: Q
     last: R | None
     answer: "asyncio.Future[R]"
     attempted: asyncio.Event | None = None
+    is_gone: bool = False
     caller: Caller = field(default_factory=caller.get)
 
 
@@ -124,7 +126,7 @@ class _Queue(Generic[Q, R]):
     """
 
     run: str
-    last: R | None
+    last: R | None = None
     waiters: dict[_Waiter[Q, R], None] = field(default_factory=dict)
     serving: asyncio.Lock = field(default_factory=asyncio.Lock)
     in_turn: bool = False
@@ -172,24 +174,12 @@ class LongPoll(Generic[Q, R]):
         if answer is not None and self._policy.found(answer):
             return answer
         self.blocked += 1
-        queue = self._queues.get(run) or (self._start(run, answer) if wait_s > 0 else _Queue(run, answer))
+        queue = self._queues.get(run) or (self._start(run) if wait_s > 0 else _Queue(run))
         if answer is not None:
             queue.last = answer
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter[Q, R](request, answer, loop.create_future())
-        gone = wait_s > 0 and await self._wait(queue, waiter, wait_s, stop or loop.create_future())
-        if not waiter.answer.cancel():
-            result = waiter.answer.result()
-            if not gone or self._policy.release is None:
-                return result
-            await self._policy.release(run, result)
-        reason = queue.last if waiter.last is None else waiter.last
-        if reason is None and gone:
-            raise TooManyConflicts(f"run {run} served other requests until this one ended")
-        if reason is None:  # it was always the turn of another process
-            reason = await self._policy.attempt(run, request, (), True)
-            assert reason is not None, "nothing is ahead of this request"  # noqa: S101
-        return reason
+        waiter = _Waiter[Q, R](request, answer, asyncio.get_running_loop().create_future())
+        result = await self._served_while_waiting(queue, waiter, wait_s, stop) if wait_s > 0 else None
+        return await self._reason(queue, waiter) if result is None else result
 
     async def stop(self) -> None:
         """End all tasks, and pass on the turns of this process. Requests that still wait get no answer."""
@@ -231,29 +221,52 @@ class LongPoll(Generic[Q, R]):
         """Return the requests that wait in a run. They come before a new one."""
         return [waiter.request for waiter in self._queues[run].waiters] if run in self._queues else []
 
+    async def _served_while_waiting(
+        self, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None] | None"
+    ) -> R | None:
+        """Wait for a result. None means that there is none, or that it was released: the request has gone away."""
+        await self._wait(queue, waiter, wait_s, stop)
+        if not waiter.answer.done():
+            return None
+        result = waiter.answer.result()
+        if not waiter.is_gone or self._policy.release is None:
+            return result
+        await self._policy.release(queue.run, result)
+        return None
+
     async def _wait(
-        self, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None]"
-    ) -> bool:
-        """Wait for the answer. Return whether the request went away before the answer came."""
+        self, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None] | None"
+    ) -> None:
+        """Wait until the request is answered, time is up, or ``stop`` is done; also for the end of an attempt."""
         queue.waiters[waiter] = None
         if waiter.last is None:
             self._serve_soon(queue)
         try:
-            either: set[asyncio.Future[Any]] = {waiter.answer, stop}
+            either: set[asyncio.Future[Any]] = {waiter.answer} if stop is None else {waiter.answer, stop}
             await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            gone = stop.done() and not waiter.answer.done()
+            waiter.is_gone = stop is not None and stop.done() and not waiter.answer.done()
             queue.waiters.pop(waiter, None)
             if waiter.attempted is not None:
                 await waiter.attempted.wait()
-            return gone
         except asyncio.CancelledError:
             waiter.answer.cancel()
             raise
         finally:
             queue.waiters.pop(waiter, None)
 
-    def _start(self, run: str, last: R | None) -> _Queue[Q, R]:
-        queue = self._queues[run] = _Queue(run, last)
+    async def _reason(self, queue: _Queue[Q, R], waiter: _Waiter[Q, R]) -> R:
+        """Return why a request got nothing."""
+        reason = queue.last if waiter.last is None else waiter.last
+        if reason is not None:
+            return reason
+        if waiter.is_gone:
+            raise TooManyConflicts(f"run {queue.run} served other requests until this one ended")
+        reason = await self._policy.attempt(queue.run, waiter.request, (), True)  # it was always another process's turn
+        assert reason is not None, "nothing is ahead of this request"  # noqa: S101
+        return reason
+
+    def _start(self, run: str) -> _Queue[Q, R]:
+        queue = self._queues[run] = _Queue(run)
         self._spawn(queue, self._serve_run(queue))
         return queue
 
