@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from app.events import Caller, caller
-from app.services.turns import Turns
+from app.services.turns import QueueTurn, Turns
 from lachesis.wire.errors import LachesisError, StoreUnavailable, TooManyConflicts
 
 Q = TypeVar("Q")
@@ -78,7 +78,7 @@ class WaitPolicy(Generic[Q, R]):
         own_errors: Errors of an attempt that concern its request alone. Other errors concern all waiting requests.
         release: Hands on a result whose request has gone away. None means that the result stays.
         overtaking_news: The changes that may let a request overtake. None means any change.
-        turns: The turns of this process. None means that processes take no turns.
+        turns: The turns of this process. By default, processes take no turns.
         shares: Returns whether a request can be served from the result of another request. Such a request is also tried
             in the turn of another process.
     """
@@ -89,7 +89,7 @@ class WaitPolicy(Generic[Q, R]):
     own_errors: tuple[type[LachesisError], ...]
     release: Callable[[str, R], Awaitable[None]] | None = None
     overtaking_news: frozenset[bytes] | None = None
-    turns: Turns | None = None
+    turns: Turns = field(default_factory=Turns.alone)
     shares: Callable[[Q], bool] | None = None
 
 
@@ -111,26 +111,26 @@ class _Waiter(Generic[Q, R]):
     caller: Caller = field(default_factory=caller.get)
 
 
-@dataclass(slots=True)
 class _Queue(Generic[Q, R]):
     """The requests that wait in a run, in the order they came.
 
-    Attributes:
+    Args:
         run: The run's name.
+        turns: The turns of this process.
+
+    Attributes:
+        turn: The turn of this process, as far as the queue uses it.
         last: The reason of the last attempt without success. None means that there was no such attempt since the queue
             was empty.
         serving: The lock of the task that serves the waiters.
-        in_turn: Whether this queue uses the turn of this process.
-        in_this_turn: The requests that waited when the turn began. If other processes want the turn, only these are
-            served before it ends. So no request is served twice in a turn while other processes wait.
     """
 
-    run: str
-    last: R | None = None
-    waiters: dict[_Waiter[Q, R], None] = field(default_factory=dict)
-    serving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    in_turn: bool = False
-    in_this_turn: set[_Waiter[Q, R]] = field(default_factory=set)
+    def __init__(self, run: str, turns: Turns) -> None:
+        self.run = run
+        self.waiters: dict[_Waiter[Q, R], None] = {}
+        self.turn = QueueTurn(turns, run, self.waiters)
+        self.last: R | None = None
+        self.serving = asyncio.Lock()
 
 
 class LongPoll(Generic[Q, R]):
@@ -174,7 +174,7 @@ class LongPoll(Generic[Q, R]):
         if answer is not None and self._policy.found(answer):
             return answer
         self.blocked += 1
-        queue = self._queues.get(run) or (self._start(run) if wait_s > 0 else _Queue(run))
+        queue = self._queues.get(run) or (self._start(run) if wait_s > 0 else _Queue(run, self._policy.turns))
         if answer is not None:
             queue.last = answer
         waiter = _Waiter[Q, R](request, answer, asyncio.get_running_loop().create_future())
@@ -191,21 +191,18 @@ class LongPoll(Generic[Q, R]):
     async def _newcomer(self, run: str, request: Q) -> R | None:
         """Try once to serve a new request that can wait. None means that it must wait for other requests."""
         turns, queue = self._policy.turns, self._queues.get(run)
-        if turns is None or not turns.is_crowded(run):
+        if not turns.is_crowded(run):
             return await self._first_attempt(run, request, compete=False)
-        waits = queue is not None and bool(queue.waiters) and not queue.in_turn
-        if waits or not await turns.enter(run):
-            shares = self._policy.shares is not None and self._policy.shares(request)
-            may_try = shares and list(await self._policy.overtaking(run, [request]))
-            return await self._policy.attempt(run, request, (), True) if may_try else None
+        queue_waits = queue is not None and bool(queue.waiters) and not queue.turn.is_used
+        if queue_waits or not await turns.enter(run):
+            return await self._shared(run, request)
         try:
             return await self._first_attempt(run, request, compete=False)
         finally:
-            waiting = self._queues.get(run)
-            again = waiting is not None and bool(waiting.waiters)
-            await turns.leave(run, listens=waiting is not None, again=again)
-            if waiting is not None:
-                self._serve_soon(waiting)
+            queue = self._queues.get(run)
+            await turns.leave(run, listens=queue is not None, again=queue is not None and bool(queue.waiters))
+            if queue is not None:
+                self._serve_soon(queue)
 
     async def _first_attempt(self, run: str, request: Q, *, compete: bool) -> R | None:
         """Try once to serve a new request. None means that it must wait for other requests."""
@@ -216,6 +213,13 @@ class LongPoll(Generic[Q, R]):
                 return answer
             if not ahead or self._ahead(run):  # another process was faster, or earlier requests still wait
                 return None
+
+    async def _shared(self, run: str, request: Q) -> R | None:
+        """Serve a new request in the turn of another process, from the result of another request. None: it waits."""
+        shares = self._policy.shares is not None and self._policy.shares(request)
+        if shares and list(await self._policy.overtaking(run, [request])):
+            return await self._policy.attempt(run, request, (), True)
+        return None
 
     def _ahead(self, run: str) -> list[Q]:
         """Return the requests that wait in a run. They come before a new one."""
@@ -266,16 +270,13 @@ class LongPoll(Generic[Q, R]):
         return reason
 
     def _start(self, run: str) -> _Queue[Q, R]:
-        queue = self._queues[run] = _Queue(run)
+        queue = self._queues[run] = _Queue(run, self._policy.turns)
         self._spawn(queue, self._serve_run(queue))
         return queue
 
     def _serve_soon(self, queue: _Queue[Q, R]) -> None:
         """Serve the waiters without waiting for a change, if it may have become the turn of this process."""
-        turns = self._policy.turns
-        if turns is None or not turns.is_crowded(queue.run) or turns.is_coming(queue.run):
-            return
-        if queue.waiters and not queue.serving.locked():
+        if queue.waiters and not queue.serving.locked() and queue.turn.may_have_come:
             self._spawn(queue, self._serve(queue, may_overtake=False))
 
     def _spawn(self, queue: _Queue[Q, R], work: Coroutine[Any, Any, object]) -> None:
@@ -293,20 +294,16 @@ class LongPoll(Generic[Q, R]):
 
     async def _serve_run(self, queue: _Queue[Q, R]) -> None:
         """Serve the waiters after each change. End when the queue is empty and nothing changed for a second."""
-        turns = self._policy.turns
         try:
             async with aclosing(self._changes(queue.run)) as changes:
                 async for news in changes:
-                    if turns is not None:
-                        await turns.handle_news(queue.run, news, needed=bool(queue.waiters))
+                    await queue.turn.handle_news(news)
                     if not queue.waiters and not news:
                         self._forget(queue)
                         return
                     await asyncio.sleep(await self._serve(queue, not news or self._lets_overtake(news)))
         finally:
-            if turns is not None:
-                await self._leave_turn(queue)
-                await turns.end(queue.run)
+            await queue.turn.end()
 
     def _forget(self, queue: _Queue[Q, R]) -> None:
         if self._queues.get(queue.run) is queue:
@@ -329,37 +326,18 @@ class LongPoll(Generic[Q, R]):
         clock = asyncio.get_running_loop().time
         started, failed = clock(), False
         _waited_s.set(0.0)
-        while not failed and queue.waiters and await self._has_turn(queue):
+        while not failed and queue.waiters and await queue.turn.may_serve():
             started = clock()
             _waited_s.set(0.0)
             failed = bool(queue.waiters) and not await self._attempt(queue, next(iter(queue.waiters)))
         if not queue.waiters:
             queue.last = None
-            await self._leave_turn(queue)
+            await queue.turn.leave()
             return 0.0
         if may_overtake:
             await self._serve_overtaking(queue)
         worked_s = clock() - started - _waited_s.get()
         return rest_s(worked_s) if failed or may_overtake else 0.0
-
-    async def _has_turn(self, queue: _Queue[Q, R]) -> bool:
-        """Return whether this process may try the first waiter now."""
-        turns = self._policy.turns
-        if turns is None or not (queue.in_turn or turns.is_crowded(queue.run)):
-            return True
-        if queue.in_turn and turns.is_ending(queue.run) and next(iter(queue.waiters), None) not in queue.in_this_turn:
-            await self._leave_turn(queue)
-        if queue.in_turn:
-            queue.in_turn = await turns.keep(queue.run)
-        else:
-            queue.in_turn = await turns.enter(queue.run)
-            queue.in_this_turn = set(queue.waiters)
-        return queue.in_turn
-
-    async def _leave_turn(self, queue: _Queue[Q, R]) -> None:
-        if queue.in_turn and self._policy.turns is not None:
-            queue.in_turn = False
-            await self._policy.turns.leave(queue.run, listens=True, again=bool(queue.waiters))
 
     async def _serve_overtaking(self, queue: _Queue[Q, R]) -> None:
         waiters = list(queue.waiters)
@@ -376,7 +354,7 @@ class LongPoll(Generic[Q, R]):
         caller.set(waiter.caller)  # the sender of this request; another request started the task
         waiter.attempted = asyncio.Event()
         try:
-            answer = await self._policy.attempt(queue.run, waiter.request, (), self._policy.turns is None)
+            answer = await self._policy.attempt(queue.run, waiter.request, (), False)
         except Exception as error:
             self._fail(waiter, error)  # also a waiter that has left the queue and waits for this attempt alone
             queue.waiters.pop(waiter, None)

@@ -68,10 +68,15 @@ class Turns:
         worker: The name of this process.
     """
 
-    def __init__(self, store: TurnStore, worker: str) -> None:
+    def __init__(self, store: "TurnStore | _NoOthers", worker: str) -> None:
         self._store = store
         self._worker = worker
         self._turns: dict[str, _Turn] = {}
+
+    @classmethod
+    def alone(cls) -> "Turns":
+        """Return the turns of a process that serves its requests at any time, whatever others do."""
+        return cls(_NoOthers(), "")
 
     def note_others(self, run: str) -> None:
         """Note that another process serves the same run now."""
@@ -216,6 +221,76 @@ class Turns:
             turn.is_asked, turn.asked = False, 0.0
             return not await self._renew(run, turn)
         return is_passed
+
+
+class QueueTurn:
+    """The turn of this process, as far as the requests that wait in a run use it.
+
+    Args:
+        turns: The turns of this process.
+        run: The run's name.
+        waiters: The requests that wait now, the first one first. Others change this collection.
+
+    Attributes:
+        is_used: Whether the requests use the turn.
+    """
+
+    def __init__(self, turns: Turns, run: str, waiters: Collection[object]) -> None:
+        self._turns = turns
+        self._run = run
+        self._waiters = waiters
+        self._admitted: frozenset[object] = frozenset()  # who waited when the turn began: others wait for the next one
+        self.is_used = False
+
+    @property
+    def may_have_come(self) -> bool:
+        """Return whether it may have become the turn of this process, which has not been told."""
+        return self._turns.is_crowded(self._run) and not self._turns.is_coming(self._run)
+
+    async def may_serve(self) -> bool:
+        """Begin the turn, or go on with it. Return whether this process may try the first request now.
+
+        If other processes want the turn, it ends after those who waited when it began. So no request is served twice in
+        a turn while other processes wait.
+        """
+        if not self.is_used and not self._turns.is_crowded(self._run):
+            return True
+        if self.is_used and self._turns.is_ending(self._run) and next(iter(self._waiters)) not in self._admitted:
+            await self.leave()
+        if self.is_used:
+            self.is_used = await self._turns.keep(self._run)
+        else:
+            self.is_used = await self._turns.enter(self._run)
+            self._admitted = frozenset(self._waiters)
+        return self.is_used
+
+    async def leave(self) -> None:
+        """Stop using the turn."""
+        if self.is_used:
+            self.is_used = False
+            await self._turns.leave(self._run, listens=True, again=bool(self._waiters))
+
+    async def handle_news(self, news: Collection[bytes]) -> None:
+        """Follow what was said about the turn."""
+        await self._turns.handle_news(self._run, news, needed=bool(self._waiters))
+
+    async def end(self) -> None:
+        """Stop listening for changes of the run, and waiting for the turn."""
+        await self.leave()
+        await self._turns.end(self._run)
+
+
+class _NoOthers:
+    """Stands in for `TurnStore` where processes take no turns: the turn is always free, and nobody waits for it."""
+
+    async def ask(self, *_: object) -> tuple[bool, bool]:
+        return True, False
+
+    async def look(self, *_: object) -> tuple[str | None, bool]:
+        return None, False
+
+    async def pass_on(self, *_: object, **__: object) -> bool:
+        return False
 
 
 def _now() -> float:

@@ -118,6 +118,19 @@ async def test_word_of_a_turn_that_comes_after_its_use_ends_it(processes: list[T
     assert await redis_client.exists(KEYS.turn) == 0
 
 
+async def test_a_process_that_takes_no_turns_never_waits_for_one(loop_clock: LoopClock) -> None:
+    turns = Turns.alone()
+    turns.note_others(RUN)
+    assert await turns.enter(RUN)
+    await turns.handle_news(RUN, {WANTED}, needed=True)
+    await turns.leave(RUN, listens=True, again=True)
+    assert await turns.enter(RUN), "no other process takes it"
+    for _ in range(3):
+        await turns.look("busy")
+        await loop_clock.advance(0.2)
+    assert not turns.is_crowded("busy"), "it looks, and finds no other"
+
+
 async def test_turns_of_runs_that_a_process_no_longer_serves_are_forgotten(
     processes: list[Turns], loop_clock: LoopClock
 ) -> None:
