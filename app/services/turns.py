@@ -27,37 +27,37 @@ class _Turn:
 
     Attributes:
         crowded_until: When this process stops expecting others.
-        until: When the turn ends unless it is renewed; in the past: this process does not have it.
+        held_until: When the turn ends unless it is renewed; in the past: this process does not have it.
         users: Requests and queues of this process that use the turn now.
-        is_used: Whether any did since the process got it.
+        was_used: Whether any did since the process got it.
         is_wanted: Whether other processes wait for it.
         is_asked: Whether this process waits for it.
-        asked: When it asked last.
-        asking: How many questions have no answer yet.
+        asked_at: When it asked last.
+        unanswered: How many questions have no answer yet.
         grants: How many grants came.
-        busy: When it planned last.
-        looked: When it looked last whether another process has the turn.
+        planned_at: When it planned last.
+        looked_at: When it looked last whether another process has the turn.
     """
 
     crowded_until: float = 0.0
-    until: float = 0.0
+    held_until: float = 0.0
     users: int = 0
-    is_used: bool = False
+    was_used: bool = False
     is_wanted: bool = False
     is_asked: bool = False
-    asked: float = 0.0
-    asking: int = 0
+    asked_at: float = 0.0
+    unanswered: int = 0
     grants: int = 0
-    busy: float = 0.0
-    looked: float = 0.0
+    planned_at: float = 0.0
+    looked_at: float = 0.0
 
     @property
     def is_held(self) -> bool:
-        return _now() < self.until
+        return _now() < self.held_until
 
     @property
     def is_coming(self) -> bool:
-        return self.is_asked and _now() < self.asked + _ASK_AGAIN_S
+        return self.is_asked and _now() < self.asked_at + _ASK_AGAIN_S
 
 
 class Turns:
@@ -88,9 +88,10 @@ class Turns:
         A process that always wins never learns that others want the turn. So it must ask.
         """
         turn, now = self._turn(run), _now()
-        is_busy, turn.busy = now < turn.busy + _LOOK_EACH_S, now
-        if is_busy and not turn.is_held and now >= turn.looked + _LOOK_EACH_S:
-            turn.looked = now
+        is_busy = now < turn.planned_at + _LOOK_EACH_S
+        turn.planned_at = now
+        if is_busy and not turn.is_held and now >= turn.looked_at + _LOOK_EACH_S:
+            turn.looked_at = now
             if await self._has_another(run, turn):
                 self.note_others(run)
 
@@ -111,17 +112,18 @@ class Turns:
 
     def is_ending(self, run: str) -> bool:
         """Return whether others wait for the turn of this process. Requests that come now wait for the next turn."""
-        return self._turns[run].is_wanted
+        turn = self._turns.get(run)
+        return turn is not None and turn.is_wanted
 
     async def enter(self, run: str) -> bool:
         """Begin to use the turn; end it with `leave`. False: this process does not have it, and waits for it."""
         turn = self._turn(run)
-        is_over = turn.is_held and turn.is_wanted and turn.is_used
+        is_over = turn.is_held and turn.is_wanted and turn.was_used
         if is_over and (turn.users > 0 or await self._pass_on(run, turn, again=True)):
             return False
         if not await self._renew(run, turn):
             return False
-        turn.is_used = True
+        turn.was_used = True
         turn.users += 1
         return True
 
@@ -129,7 +131,8 @@ class Turns:
         """Keep using the turn; False if this process has lost it. Then it is left."""
         turn = self._turns[run]
         has_turn = await self._renew(run, turn)
-        turn.users -= not has_turn
+        if not has_turn:
+            turn.users -= 1
         return has_turn
 
     async def leave(self, run: str, *, listens: bool, again: bool) -> None:
@@ -158,11 +161,11 @@ class Turns:
         turn = self._turns.get(run)
         if turn is None:
             return
-        was_asked, is_granted = turn.is_asked or turn.asking > 0, not _GRANTS.isdisjoint(news)
+        was_asked, is_granted = turn.is_asked or turn.unanswered > 0, not _GRANTS.isdisjoint(news)
         if is_granted and was_asked:
             self._grant(turn)
         elif not news:  # a grant may be lost, or came before this process listened
-            turn.asked = 0.0
+            turn.asked_at = 0.0
         turn.is_wanted |= turn.is_held and not _WANTS.isdisjoint(news)
         if not needed and not was_asked and turn.users == 0 and (turn.is_wanted or is_granted):
             await self._pass_on(run, turn, again=False)
@@ -171,54 +174,63 @@ class Turns:
         turn = self._turns.get(run)
         if turn is None:
             long_ago = _now() - _FORGOTTEN_S
-            self._turns = {name: turn for name, turn in self._turns.items() if turn.users or turn.busy > long_ago}
-            turn = self._turns[run] = _Turn(looked=_now())
+            self._turns = {name: turn for name, turn in self._turns.items() if turn.users or turn.planned_at > long_ago}
+            turn = self._turns[run] = _Turn(looked_at=_now())
         return turn
 
     @staticmethod
     def _grant(turn: _Turn) -> None:
         """Begin a turn that another process has passed on. If it came late, a look or a lost batch ends it soon."""
         now = _now()
-        turn.until, turn.looked, turn.is_asked, turn.is_used, turn.is_wanted = now + _TURN_S, now, False, False, False
+        turn.held_until, turn.looked_at = now + _TURN_S, now
+        turn.is_asked, turn.was_used, turn.is_wanted = False, False, False
         turn.grants += 1
 
     async def _renew(self, run: str, turn: _Turn) -> bool:
-        """Ask for the turn, if this process does not have it for some time to come."""
+        """Ask for the turn, if this process does not have it for some time to come. Return whether it has it."""
+        if await self._has_time(run, turn):
+            return True
+        return not turn.is_coming and await self._ask(run, turn)
+
+    async def _has_time(self, run: str, turn: _Turn) -> bool:
+        """Return whether this process has the turn for some time to come. It looks now and then whether that holds."""
         now = _now()
-        if turn.until - now > _TURN_S / 2:
-            if turn.is_wanted or now < turn.looked + _LOOK_IN_TURN_S:
-                return True
-            turn.looked = now
-            if not await self._has_another(run, turn):
-                return True
-            turn.until = 0.0
-        if turn.is_coming:
+        if turn.held_until - now <= _TURN_S / 2:
             return False
-        had_turn, turn.asked, grants = turn.is_held, now, turn.grants
-        turn.asking += 1
+        if turn.is_wanted or now < turn.looked_at + _LOOK_IN_TURN_S:
+            return True
+        turn.looked_at = now
+        if not await self._has_another(run, turn):
+            return True
+        turn.held_until = 0.0
+        return False
+
+    async def _ask(self, run: str, turn: _Turn) -> bool:
+        now, had_turn, grants = _now(), turn.is_held, turn.grants
+        turn.asked_at = now
+        turn.unanswered += 1
         try:
             has_turn, is_wanted = await self._store.ask(run, self._worker)
         finally:
-            turn.asking -= 1
+            turn.unanswered -= 1
         if not has_turn and turn.grants != grants:
             return turn.is_held  # the grant came after this answer was given, and overtook it
-        turn.is_wanted = is_wanted
-        turn.until, turn.is_asked = (now + _TURN_S if has_turn else 0.0), not has_turn
-        turn.is_used = turn.is_used and had_turn
+        turn.held_until, turn.is_asked, turn.is_wanted = (now + _TURN_S if has_turn else 0.0), not has_turn, is_wanted
+        turn.was_used = turn.was_used and had_turn
         if turn.is_asked or turn.is_wanted:
             self.note_others(run)
         return has_turn
 
     async def _has_another(self, run: str, turn: _Turn) -> bool:
-        """Return whether another process has the turn."""
+        """Return whether another process has the turn. Note whether others wait for it."""
         holder, turn.is_wanted = await self._store.look(run)
         return holder not in (None, self._worker)
 
     async def _pass_on(self, run: str, turn: _Turn, *, again: bool) -> bool:
-        turn.until, turn.is_wanted, turn.is_asked, turn.asked = 0.0, False, again, _now()
+        turn.held_until, turn.is_wanted, turn.is_asked, turn.asked_at = 0.0, False, again, _now()
         is_passed = await self._store.pass_on(run, self._worker, again=again)
         if again and not is_passed:  # no other waits; or another has it already
-            turn.is_asked, turn.asked = False, 0.0
+            turn.is_asked, turn.asked_at = False, 0.0
             return not await self._renew(run, turn)
         return is_passed
 
