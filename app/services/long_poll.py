@@ -9,7 +9,7 @@ first request, and serves all requests that wait in it. Then the turn goes to th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,12 +17,11 @@ from typing import Any, Generic, TypeVar
 
 from app.events import Caller, caller
 from app.services.turns import QueueTurn, Turns
+from app.store.redis.notifications import Listen
 from lachesis.wire.errors import LachesisError, StoreUnavailable, TooManyConflicts
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-
-Changes = Callable[[str], AsyncGenerator[frozenset[bytes], None]]
 
 _REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: many changes cost a quarter of a core
 _SHORTEST_REST_S = 0.005
@@ -77,7 +76,7 @@ class WaitPolicy(Generic[Q, R]):
         found: Returns whether a result has what was asked for.
         own_errors: Errors of an attempt that concern its request alone. Other errors concern all waiting requests.
         release: Hands on a result whose request has gone away. None means that the result stays.
-        overtaking_news: The changes that may let a request overtake. None means any change.
+        overtaking_news: The news that may let a request overtake. None means any news.
         turns: The turns of this process. By default, processes take no turns.
         shares: Returns whether a request can be served from the result of another request. Such a request is also tried
             in the turn of another process.
@@ -138,16 +137,16 @@ class LongPoll(Generic[Q, R]):
 
     Args:
         policy: How requests are served.
-        changes: Yields the set of changes of a run when the run may have changed. Yields at least once a second, with
-            an empty set if there was no change.
+        listen: Yields the news of a run when the run may have changed. Yields at least once a second, with an empty set
+            if there is no news.
 
     Attributes:
         blocked: Number of requests so far that could not be served at once.
     """
 
-    def __init__(self, policy: WaitPolicy[Q, R], changes: Changes) -> None:
+    def __init__(self, policy: WaitPolicy[Q, R], listen: Listen) -> None:
         self._policy = policy
-        self._changes = changes
+        self._listen = listen
         self._queues: dict[str, _Queue[Q, R]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self.blocked = 0
@@ -295,8 +294,8 @@ class LongPoll(Generic[Q, R]):
     async def _serve_run(self, queue: _Queue[Q, R]) -> None:
         """Serve the waiters after each change. End when the queue is empty and nothing changed for a second."""
         try:
-            async with aclosing(self._changes(queue.run)) as changes:
-                async for news in changes:
+            async with aclosing(self._listen(queue.run)) as listening:
+                async for news in listening:
                     await queue.turn.handle_news(news)
                     if not queue.waiters and not news:
                         self._forget(queue)

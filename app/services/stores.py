@@ -1,9 +1,7 @@
 """Build the stores of one process, all on one connection."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from app.store.access.audit import AuditStore
 from app.store.access.rate_limits import LimitStore
@@ -23,7 +21,7 @@ from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
-from app.store.redis.notifications import changes
+from app.store.redis.notifications import Listen, listen
 from app.store.replay.groups import GroupInsertionStore
 from app.store.replay.samples import SampleStore
 from app.store.replay.snapshots import SnapshotStore
@@ -37,18 +35,12 @@ from app.store.runs.turns import TurnStore
 from app.store.traces.store import TraceStore
 
 
-class Changes(Protocol):
-    """Yields whenever something may have changed in a run, and at least once a second."""
-
-    def __call__(self, run: str, listener: str | None = None) -> AsyncGenerator[frozenset[bytes], None]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stores:
     """The stores that the use cases read and write.
 
     Attributes:
-        changes: Listens for changes of a run (`app.store.redis.notifications.changes`).
+        listen: Listens for news of a run.
     """
 
     access: AccessStore
@@ -79,7 +71,7 @@ class Stores:
     curriculum_states: CurriculumStateStore
     histories: HistoryStore
     traces: TraceStore
-    changes: Changes
+    listen: Listen
 
     @classmethod
     def on(cls, connection: RedisClient, environment_ttl_ms: int, most_events: int = MOST_EVENTS) -> "Stores":
@@ -114,5 +106,5 @@ class Stores:
             curriculum_states=CurriculumStateStore(connection),
             histories=HistoryStore(connection),
             traces=TraceStore(connection),
-            changes=partial(changes, connection),
+            listen=partial(listen, connection),
         )

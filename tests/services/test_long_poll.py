@@ -74,7 +74,7 @@ class Shop:
     async def release(self, run: str, goods: int) -> None:
         self.released.append(goods)
 
-    async def changes(self, run: str) -> AsyncGenerator[frozenset[bytes], None]:
+    async def listen(self, run: str) -> AsyncGenerator[frozenset[bytes], None]:
         while True:
             await self.news.get()
             yield frozenset()
@@ -92,7 +92,7 @@ class Shop:
             own_errors=(InvalidField,),
             release=None if keep else self.release,
         )
-        return LongPoll(policy, self.changes)
+        return LongPoll(policy, self.listen)
 
 
 @dataclass

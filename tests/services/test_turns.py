@@ -14,7 +14,7 @@ from app.services.batches.request import BatchRequest
 from app.services.turns import Turns
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
-from app.store.redis.notifications import changes
+from app.store.redis.notifications import listen
 from app.store.runs.turns import GRANTED, GRANTED_AND_WANTED, WANTED, TurnStore
 from tests.clock import LoopClock
 from tests.services.conftest import RUN, Process, config, encoded
@@ -37,7 +37,7 @@ async def processes(redis_url: str, redis_client: Redis) -> AsyncIterator[list[T
 async def hear(redis_url: str, worker: str, word: bytes, act: Callable[[], Awaitable[object]]) -> None:
     """Do something, and wait until a process that listens hears a word of it."""
     connection = RedisClient(redis_url, 5.0)
-    async with aclosing(changes(connection, RUN, worker)) as listening, asyncio.timeout(60):
+    async with aclosing(listen(connection, RUN, worker)) as listening, asyncio.timeout(60):
         await anext(listening)
         await act()
         while word not in await anext(listening):

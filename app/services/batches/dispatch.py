@@ -17,13 +17,13 @@ from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.old_groups import DroppingAttempts
 from app.services.batches.request import OF_ATROPOS, BatchRequest, BatchResult, OutgoingBatch, ReadAgain
 from app.services.batches.retrieval import Retrieval
-from app.services.long_poll import AttemptLock, Changes, LongPoll, WaitPolicy
+from app.services.long_poll import AttemptLock, LongPoll, WaitPolicy
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.reservations import UseReservations
 from app.services.turns import Turns
 from app.store.batches.store import BatchStore
 from app.store.redis.compare_and_swap import Attempts
-from app.store.redis.notifications import LEASE_NEWS
+from app.store.redis.notifications import LEASE_NEWS, Listen
 from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, StepMismatch
@@ -61,7 +61,7 @@ class Dispatch:
         self._turns = turns
         self._attempt_locks: WeakValueDictionary[str, AttemptLock] = WeakValueDictionary()  # by run
 
-    def long_poll(self, changes: Changes) -> LongPoll[BatchRequest, BatchResult]:
+    def long_poll(self, listen: Listen) -> LongPoll[BatchRequest, BatchResult]:
         """Build the queue of requests that wait for a batch."""
         policy = WaitPolicy(
             attempt=self._attempt,
@@ -73,7 +73,7 @@ class Dispatch:
             turns=self._turns,
             shares=_is_of_a_rank,
         )
-        return LongPoll(policy, changes)
+        return LongPoll(policy, listen)
 
     @property
     def handed_out(self) -> int:

@@ -86,7 +86,7 @@ class BatchServices:
         return cls(
             dispatch=dispatch,
             formation=formation,
-            long_poll=dispatch.long_poll(partial(stores.changes, listener=worker)),
+            long_poll=dispatch.long_poll(partial(stores.listen, listener=worker)),
             listing=BatchListing(stores.runs, stores.batches, stores.batch_records),
             leases=BatchLeases(
                 stores.garbage, stores.batches, retention, replay.reservations, groups.staleness, recent

@@ -38,8 +38,8 @@ class ReplayServices:
         sampling = ChunkSampling(stores.replay, stores.samples, cleanup)
         group_inserter = GroupInserter(stores.group_insertions)
         reservations = UseReservations(stores.replay, stores.samples, stores.batches)
-        insertion = ReplayInsertion(stores.replay, stores.changes)
-        samples = ReplaySamples(stores.replay, stores.samples, sampling, stores.changes, worker)
+        insertion = ReplayInsertion(stores.replay, stores.listen)
+        samples = ReplaySamples(stores.replay, stores.samples, sampling, stores.listen, worker)
         return cls(
             buffers=ReplayBuffers(
                 stores.runs, stores.groups, stores.replay, insertion, group_inserter, reservations, samples, cleanup

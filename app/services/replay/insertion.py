@@ -10,9 +10,10 @@ from weakref import WeakValueDictionary
 
 from app.core.replay.buffer import ReplayContext
 from app.core.replay.rate_limiter import LimiterBlock, inserts_in_order, largest_insert
-from app.services.long_poll import AttemptLock, Changes, LongPoll, WaitPolicy
+from app.services.long_poll import AttemptLock, LongPoll, WaitPolicy
 from app.services.replay.planning import SPARE_VICTIMS, FragmentResult, plan_insertion
 from app.store.redis.compare_and_swap import Attempts
+from app.store.redis.notifications import Listen
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView, no_buffer
@@ -67,7 +68,7 @@ class ReplayInsertion:
         queue: The inserts that wait for the rate limiter.
     """
 
-    def __init__(self, replay: ReplayStore, changes: Changes) -> None:
+    def __init__(self, replay: ReplayStore, listen: Listen) -> None:
         self._replay = replay
         policy = WaitPolicy[_Insert, _Outcome](
             attempt=self._attempt,
@@ -75,7 +76,7 @@ class ReplayInsertion:
             found=_is_stored,
             own_errors=(FragmentExists, InvalidField, StoreFull),
         )
-        self.queue = LongPoll(policy, changes)
+        self.queue = LongPoll(policy, listen)
         self._evictions: dict[str, Eviction] = {}
         self._workers: WeakValueDictionary[tuple[str, str], _Worker] = WeakValueDictionary()
 

@@ -12,10 +12,11 @@ from app.core.batches.leases import Lease, is_expired, lease_deadline_ms
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
 from app.services.leases import LeaseKind, LeaseReading
-from app.services.long_poll import AttemptLock, Changes, LongPoll, WaitPolicy
+from app.services.long_poll import AttemptLock, LongPoll, WaitPolicy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
 from app.services.replay.sampling import ChunkSampling
 from app.store.redis.compare_and_swap import Attempts
+from app.store.redis.notifications import Listen
 from app.store.replay.samples import SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
@@ -71,7 +72,7 @@ class ReplaySamples:
         replay: ReplayStore,
         samples: SampleStore,
         chunk_sampling: ChunkSampling,
-        changes: Changes,
+        listen: Listen,
         worker: str,
     ) -> None:
         self._replay = replay
@@ -85,7 +86,7 @@ class ReplaySamples:
             release=self._release,
             own_errors=(InvalidField, SampleNotFound),
         )
-        self.queue = LongPoll(policy, changes)
+        self.queue = LongPoll(policy, listen)
         self._worker = worker
         self._attempt_locks: WeakValueDictionary[str, AttemptLock] = WeakValueDictionary()
 

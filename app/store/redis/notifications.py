@@ -1,8 +1,9 @@
-"""Notify that a run changed, so that requests that wait for a batch need not poll."""
+"""Listen for news of a run, so that requests that wait for a batch need not poll."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Protocol
 
 from redis.exceptions import RedisError
 
@@ -10,7 +11,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 
 LEASE_NEWS = frozenset({b"changed", b"divided", b"registered", b"returned", b"rewound"})
-"""Changes after which a request for a batch may get one although earlier requests still wait.
+"""News after which a request for a batch may get one although earlier requests still wait.
 
 ``changed``: settings. ``divided``: a rank got its shard of a new batch. ``registered``: a trainer. ``returned``: a
 batch waits to be handed out again. ``rewound``: the run.
@@ -19,7 +20,13 @@ batch waits to be handed out again. ``rewound``: the run.
 _LONGEST_SILENCE_S = 1.0
 
 
-async def changes(
+class Listen(Protocol):
+    """Yields the news of a run when something may have changed, and at least once a second: `listen`, connected."""
+
+    def __call__(self, run: str, listener: str | None = None) -> AsyncGenerator[frozenset[bytes], None]: ...
+
+
+async def listen(
     connection: RedisClient, run: str, listener: str | None = None
 ) -> AsyncGenerator[frozenset[bytes], None]:
     """Yield whenever something changed that may let a batch form, and at least once a second.
