@@ -348,7 +348,7 @@ async def test_requests_that_gave_up_are_forgotten_though_others_wait(process: C
     await wait_until(lambda: services.batches.long_poll.waiting == 1)
     await asyncio.gather(*(services.batches.long_poll.take(RUN, batch_request, 0.05) for batch_request in watched))
     watched.clear()
-    gc.collect()
+    await wait_until(lambda: not left(ends), 30)  # a look for those that may overtake may still list one
     assert not patient.done()
     assert [end() for end in ends] == [None] * 50
     stop.set_result(None)
@@ -357,6 +357,11 @@ async def test_requests_that_gave_up_are_forgotten_though_others_wait(process: C
 
 class Watched(BatchRequest):
     """A request whose end can be seen."""
+
+
+def left(ends: Sequence["weakref.ref[Watched]"]) -> list[Watched]:
+    gc.collect()
+    return [request for end in ends if (request := end()) is not None]
 
 
 async def test_a_run_that_is_removed_fails_all_who_wait_for_its_batches(process: Callable[..., Process]) -> None:
