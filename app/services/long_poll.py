@@ -6,6 +6,18 @@ n waiting requests cost at most n attempts per change, and one attempt if all wa
 
 If several API processes serve a run, they may take turns (`app.services.turns`). The process whose turn it is tries its
 first request, and serves all requests that wait in it. Then the turn goes to the next process.
+
+`LongPoll.take` goes through these steps:
+
+1. The first attempt (`_newcomer`; `_first_attempt` without a wait). Most requests end here, without a task. While
+   processes take turns, this step needs the turn.
+2. The wait (`_served_while_waiting`), if the request may wait. The first request that waits in a run starts the task
+   (`_serve_run`). It ends when nobody waits, and a second passes without news.
+3. The reason (`_reason`), if the request got nothing.
+
+The task hears the news of the run. After any news it tries the requests in order (`_serve_in_order`), and then those
+that may overtake (`_serve_overtaking`). If the turn may have come in the meantime, a second task serves them at once
+(`_serve_soon`). The lock of the queue lets one task serve at a time.
 """
 
 import asyncio
@@ -26,7 +38,7 @@ R = TypeVar("R")
 _REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: many changes cost a quarter of a core
 _SHORTEST_REST_S = 0.005
 _LONGEST_REST_S = 1.0  # an attempt that took longer than a third of this mostly waited for Redis
-_waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # of the attempts of a round
+_waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # for locks of attempts, in a round of attempts
 
 
 def rest_s(worked_s: float) -> float:
@@ -46,7 +58,7 @@ class AttemptLock:
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """Make an attempt when those before it have ended. The wait until then causes no rest.
+        """Make an attempt when those before it have ended. The task that serves does not rest for the wait until then.
 
         Raises:
             StoreUnavailable: Redis did not answer an attempt before this one.
@@ -54,7 +66,7 @@ class AttemptLock:
         clock = asyncio.get_running_loop().time
         began, outage = clock(), self._outage
         async with self._lock:
-            _waited_s.set(_waited_s.get() + clock() - began)
+            _waited_s.set(_waited_s.get() + clock() - began)  # `LongPoll._serve_in_order` subtracts it
             if self._outage is not None and self._outage is not outage:
                 raise StoreUnavailable(self._outage.detail)
             try:

@@ -3,6 +3,25 @@
 Correctness does not depend on turns: a commit fails if the run has changed. A process asks for the turn only while it
 meets others there. It has the turn until others want it and it has served all who waited when the turn began. Then the
 next process has it, in the order in which they asked. So every trainer gets a batch in each round of the processes.
+
+What each event does to the turn of a process:
+
+event       | not asked           | asked                  | held                 | held, others want it
+------------|---------------------|------------------------|----------------------|-------------------------------
+enter       | asks: held or asked | refused; may ask again | uses it              | uses it once, then is refused
+keep        | asks: held or asked | refused; may ask again | goes on              | goes on
+leave, last |                     |                        |                      | passes on: not asked, or asked
+granted     |                     | held                   |                      |
+wanted      |                     |                        | others want it       |
+end         |                     | not asked              | passes on: not asked | passes on: not asked
+expired     |                     |                        | not asked            | not asked
+
+A process asks again while it passes the turn on if requests still wait in it. A process that holds the turn renews it
+at half time. If no task in it listens for news, the last one to leave passes the turn on in any case.
+
+New requests enter and leave (`app.services.long_poll`). Those that wait enter, keep and leave through `QueueTurn`. The
+task that serves them hears the news. `app.services.batches.dispatch` notes when another process took a batch, and looks
+whether another one has the turn.
 """
 
 import asyncio
