@@ -19,14 +19,14 @@ def shown_curriculum(facts: CurriculumFacts) -> CurriculumInfo:
     counts = facts.census.counts
     return CurriculumInfo(
         name=facts.view.name,
-        settings=facts.view.policy,
+        settings=facts.view.settings,
         items=counts.length(ItemIndex.MEAN_REWARD) + counts.length(ItemIndex.UNSEEN),
         items_seen=counts.seen,
         in_flight=facts.census.in_flight,
         observations=facts.census.updates,
         samples=counts.samples,
         bins=list(facts.bins),
-        reward_edges=reward_edges(facts.view.policy),
+        reward_edges=reward_edges(facts.view.settings),
         items_by_reward=list(counts.spans),
         items_unseen=counts.length(ItemIndex.UNSEEN),
         categories=dict(counts.categories),

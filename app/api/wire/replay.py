@@ -22,7 +22,7 @@ from lachesis.wire.snapshots import ReplaySnapshot
 def shown_state(state: BufferState) -> ReplayState:
     """Describe a buffer."""
     return ReplayState(
-        settings=state.policy,
+        settings=state.settings,
         session=state.session,
         policy_version=state.policy_version,
         sampleable_chunks=state.sampleable_chunks,
@@ -64,7 +64,7 @@ def shown_chunks(page: ChunkPage) -> Chunks:
 
 def shown_snapshot(snapshot: snapshots.SnapshotRecord, clock_ms: int) -> ReplaySnapshot:
     """Describe a snapshot. ``clock_ms`` is the run clock now."""
-    position, limiter = snapshot.position, snapshot.policy.limiter
+    position, limiter = snapshot.position, snapshot.settings.limiter
     return ReplaySnapshot(
         name=snapshot.name,
         taken_age_s=max(0, clock_ms - snapshot.taken_ms) / 1000,

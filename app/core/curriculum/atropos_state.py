@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.curriculum.estimates import Estimate, pass_share
-from app.core.curriculum.state import CurriculumHeader, load_policy_dict, read_number, read_whole
+from app.core.curriculum.state import CurriculumHeader, load_settings, read_number, read_whole
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.errors import InvalidField
 
@@ -40,20 +40,20 @@ def load_atropos(document: Mapping[str, Any]) -> tuple[CurriculumHeader, dict[st
     known = {name: document[name] for name in _SETTINGS if name in document}
     if known.get("strategy") == "competence_based":
         known["form"] = "frontier"
-    policy = load_policy_dict(known)
-    items = {key: _estimate(policy, key, score) for key, score in scores.items()}
+    settings = load_settings(known)
+    items = {key: _estimate(settings, key, score) for key, score in scores.items()}
     updates = read_whole(sum(each.count for each in items.values()), ("item_scores",))
-    return CurriculumHeader(policy, updates=updates), items
+    return CurriculumHeader(settings, updates=updates), items
 
 
-def _estimate(policy: CurriculumSettings, key: str, score: object) -> Estimate:
+def _estimate(settings: CurriculumSettings, key: str, score: object) -> Estimate:
     if not isinstance(score, list | tuple) or len(score) != 2:
         raise InvalidField(f"is {reprlib.repr(score)}, not [ema, count]", ("item_scores", key))
     ema, count = read_number(score[0], ("item_scores", key, 0)), read_whole(score[1], ("item_scores", key, 1))
     if not count:
         return Estimate()
-    share = pass_share(policy, ema)
-    forgotten = policy.forgetting
+    share = pass_share(settings, ema)
+    forgotten = settings.forgetting
     evidence = (1 - (1 - forgotten) ** count) / forgotten
-    signal = 2 * share * (1 - share) * (policy.reward_max - policy.reward_min)
+    signal = 2 * share * (1 - share) * (settings.reward_max - settings.reward_min)
     return Estimate(ema, count, evidence * share, evidence * (1 - share), signal, last=ema)

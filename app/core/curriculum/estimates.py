@@ -93,7 +93,7 @@ class Evidence:
         return cls(np.array(passed, np.float64), np.array(failed, np.float64), np.array(priors, np.float64))
 
 
-def observed(policy: CurriculumSettings, rewards: Sequence[float]) -> EstimateUpdate:
+def observed(settings: CurriculumSettings, rewards: Sequence[float]) -> EstimateUpdate:
     """Return how the rewards of one group update its item. Every group counts as its mean reward, at any size.
 
     Raises:
@@ -106,11 +106,11 @@ def observed(policy: CurriculumSettings, rewards: Sequence[float]) -> EstimateUp
             raise InvalidField(f"is {reward}, not a number from {-MAX_REWARD:g} to {MAX_REWARD:g}", ("rewards", place))
     mean = _mean(rewards)
     signal = _mean([abs(reward - mean) for reward in rewards])
-    passed = sum(pass_share(policy, reward) for reward in rewards)
+    passed = sum(pass_share(settings, reward) for reward in rewards)
     failed = len(rewards) - passed
-    remembered = 1 - policy.forgetting
+    remembered = 1 - settings.forgetting
     return EstimateUpdate(
-        ema=LeakyUpdate(1 - policy.ema_alpha, policy.ema_alpha * mean, mean),
+        ema=LeakyUpdate(1 - settings.ema_alpha, settings.ema_alpha * mean, mean),
         passed=LeakyUpdate(remembered, passed, passed),
         failed=LeakyUpdate(remembered, failed, failed),
         signal=LeakyUpdate(0.0, signal, signal),
@@ -129,27 +129,27 @@ def unseen(prior: float | None = None) -> Estimate:
     return Estimate(ema=prior or 0.0, prior=prior)
 
 
-def posterior(policy: CurriculumSettings, estimate: Estimate) -> Posterior:
+def posterior(settings: CurriculumSettings, estimate: Estimate) -> Posterior:
     """Return the posterior of an item's pass rate, from Beta(1, 1). A prior counts until the first observation."""
     passed, failed = estimate.passed, estimate.failed
     if estimate.count == 0 and estimate.prior is not None:
-        share = pass_share(policy, estimate.prior)
-        passed, failed = share * policy.prior_weight, (1 - share) * policy.prior_weight
+        share = pass_share(settings, estimate.prior)
+        passed, failed = share * settings.prior_weight, (1 - share) * settings.prior_weight
     return Posterior(1 + passed, 1 + failed)
 
 
-def posteriors(policy: CurriculumSettings, evidence: Evidence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def posteriors(settings: CurriculumSettings, evidence: Evidence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the two parameters of the posterior of each item, as `posterior` does."""
-    shares = np.clip((evidence.prior - policy.reward_min) / (policy.reward_max - policy.reward_min), 0.0, 1.0)
+    shares = np.clip((evidence.prior - settings.reward_min) / (settings.reward_max - settings.reward_min), 0.0, 1.0)
     by_prior = ~np.isnan(evidence.prior)
-    passed = np.where(by_prior, shares * policy.prior_weight, evidence.passed)
-    failed = np.where(by_prior, (1 - shares) * policy.prior_weight, evidence.failed)
+    passed = np.where(by_prior, shares * settings.prior_weight, evidence.passed)
+    failed = np.where(by_prior, (1 - shares) * settings.prior_weight, evidence.failed)
     return 1 + passed, 1 + failed
 
 
-def pass_share(policy: CurriculumSettings, reward: float) -> float:
+def pass_share(settings: CurriculumSettings, reward: float) -> float:
     """Return the share of a reward that counts as a pass, 0 to 1."""
-    return min(1.0, max(0.0, (reward - policy.reward_min) / (policy.reward_max - policy.reward_min)))
+    return min(1.0, max(0.0, (reward - settings.reward_min) / (settings.reward_max - settings.reward_min)))
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -35,7 +35,7 @@ class CurriculumTotals:
 
 
 def metrics(
-    policy: CurriculumSettings,
+    settings: CurriculumSettings,
     counts: ItemCounts,
     totals: CurriculumTotals,
     parts: Sequence[MixtureComponent],
@@ -49,7 +49,7 @@ def metrics(
     of the places. It is at least the entropy of the items.
 
     Args:
-        policy: The settings of the curriculum.
+        settings: The settings of the curriculum.
         counts: The counts for the spans of its strategy.
         totals: The other numbers.
         parts: Its distribution.
@@ -67,14 +67,14 @@ def metrics(
     if ranked := counts.length(ItemIndex.MEAN_REWARD):
         found["mean_difficulty"] = totals.reward_sum / ranked
         found["min_difficulty"], found["max_difficulty"] = totals.reward_min, totals.reward_max
-    found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, policy.n_bins))}
-    if parts and policy.strategy != "thompson":
+    found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, settings.n_bins))}
+    if parts and settings.strategy != "thompson":
         found["entropy"] = entropy(parts)
         found["effective_items"] = math.exp(found["entropy"])
         if not in_other_indexes(parts):
-            distribution = bin_distribution(parts, counts, policy.n_bins)
+            distribution = bin_distribution(parts, counts, settings.n_bins)
             found |= {f"bin_{each}_probability": probability for each, probability in enumerate(distribution)}
-    found |= numbers(policy, counts, progress)
+    found |= numbers(settings, counts, progress)
     return {f"curriculum/{name}": value for name, value in found.items()}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.core.curriculum.checks import check_policy
+from app.core.curriculum.checks import check_settings
 from app.core.curriculum.estimates import Estimate, unseen
 from lachesis.wire.curricula import MAX_REWARD, CurriculumSettings
 from lachesis.wire.errors import InvalidField
@@ -23,14 +23,14 @@ class CurriculumHeader:
     """A curriculum without its items.
 
     Attributes:
-        policy: Its settings, the generator's seed included.
+        settings: Its settings, the generator's seed included.
         counter: How often the generator drew.
         samples: Samples so far.
         updates: Observations so far.
         arms: The bandit's values by key.
     """
 
-    policy: CurriculumSettings = field(default_factory=CurriculumSettings)
+    settings: CurriculumSettings = field(default_factory=CurriculumSettings)
     counter: int = 0
     samples: int = 0
     updates: int = 0
@@ -42,7 +42,7 @@ def state_dict(header: CurriculumHeader) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "policy": header.policy.model_dump(),
+        "policy": header.settings.model_dump(),
         "generator": "Philox",
         "counter": header.counter,
         "samples": header.samples,
@@ -65,13 +65,13 @@ def load_state_dict(document: Mapping[str, Any]) -> CurriculumHeader:
             raise InvalidField(f"is {reprlib.repr(document[name])}, not {value!r}", (name,))
     arms = _mapping(document["arms"], "arms")
     return CurriculumHeader(
-        policy=load_policy_dict(_mapping(document["policy"], "policy"), ("policy",)),
+        settings=load_settings(_mapping(document["policy"], "policy"), ("policy",)),
         arms={key: read_number(value, ("arms", key)) for key, value in arms.items()},
         **{name: read_whole(document[name], (name,)) for name in numbers},
     )
 
 
-def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()) -> CurriculumSettings:
+def load_settings(document: Mapping[str, Any], location: tuple[str, ...] = ()) -> CurriculumSettings:
     """Read settings by name. Settings that are left out have their defaults.
 
     Args:
@@ -82,15 +82,15 @@ def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()
         InvalidField: Something is unknown, or out of range; `location` says where.
     """
     try:
-        policy = CurriculumSettings.model_validate(document, strict=True)
-        check_policy(policy)
+        settings = CurriculumSettings.model_validate(document, strict=True)
+        check_settings(settings)
     except ValidationError as wrong:
         first = wrong.errors()[0]
         message = "is unknown" if first["type"] == "extra_forbidden" else format_validation_error(first)
         raise InvalidField(message, (*location, *first["loc"])) from None
     except InvalidField as wrong:
         raise InvalidField(wrong.message, (*location, *wrong.location)) from None
-    return policy
+    return settings
 
 
 def estimate_dict(estimate: Estimate) -> dict[str, Any]:

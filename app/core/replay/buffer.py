@@ -138,7 +138,7 @@ def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:
     )
 
 
-def chunk_drop_reason(chunk: ChunkRecord, context: ReplayContext, policy: ReplaySettings) -> ChunkDropReason | None:
+def chunk_drop_reason(chunk: ChunkRecord, context: ReplayContext, settings: ReplaySettings) -> ChunkDropReason | None:
     """Return why a chunk may not be inserted or sampled; None if it may.
 
     The buffer checks a chunk when it is formed, when the session or the version in force changes, and when it is
@@ -146,31 +146,31 @@ def chunk_drop_reason(chunk: ChunkRecord, context: ReplayContext, policy: Replay
     """
     if chunk.session != context.session:
         return "old_session" if chunk.session < context.session else "future_session"
-    reason = versions_drop_reason(chunk.versions, context.version, policy)
+    reason = versions_drop_reason(chunk.versions, context.version, settings)
     if reason is not None:
         return reason
-    if policy.max_age_s is not None and context.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
+    if settings.max_age_s is not None and context.clock_ms - chunk.inserted_ms > settings.max_age_s * 1000:
         return "expired"
-    if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
+    if settings.max_reuse is not None and chunk.uses >= settings.max_reuse:
         return "used_up"
-    return "too_large" if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
+    return "too_large" if settings.max_bytes is not None and chunk.payload_bytes > settings.max_bytes else None
 
 
-def versions_drop_reason(versions: Versions, current: int, policy: ReplaySettings) -> ChunkDropReason | None:
+def versions_drop_reason(versions: Versions, current: int, settings: ReplaySettings) -> ChunkDropReason | None:
     """Return why data sampled by these versions may not be in the buffer at version ``current``; None if it may."""
     if versions.highest > current:
         return "future_version"
-    return "stale" if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
+    return "stale" if freshness(versions.lowest, current, settings.max_staleness) is Freshness.STALE else None
 
 
-def uses_open(chunk: ChunkRecord, policy: ReplaySettings) -> int | None:
+def uses_open(chunk: ChunkRecord, settings: ReplaySettings) -> int | None:
     """Return how many more samples may hold a chunk now, ``>= 0``; None for no limit. At 0 it leaves the indexes."""
-    return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
+    return None if settings.max_reuse is None else max(0, settings.max_reuse - chunk.uses - chunk.reserved)
 
 
-def fits_capacity(chunks: int, payload_bytes: int, policy: ReplaySettings) -> bool:
+def fits_capacity(chunks: int, payload_bytes: int, settings: ReplaySettings) -> bool:
     """Return whether so many chunks, of so many bytes together, are within the capacity."""
-    return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)
+    return chunks <= settings.max_chunks and (settings.max_bytes is None or payload_bytes <= settings.max_bytes)
 
 
 def versions_counted(oldest: int, sampled: Versions | None, current: int) -> Versions:

@@ -5,43 +5,43 @@ from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import MAX_SAMPLE_FRAGMENTS, ReplaySettings
 
 
-def check_policy(policy: ReplaySettings) -> None:
+def check_settings(settings: ReplaySettings) -> None:
     """Reject settings that are valid one by one but under which a buffer does not work.
 
     Raises:
         InvalidField: `location` names the field.
     """
-    if policy.min_size_to_sample > policy.max_chunks:
+    if settings.min_size_to_sample > settings.max_chunks:
         raise InvalidField(
-            f"is {policy.min_size_to_sample}, more than max_chunks = {policy.max_chunks}", ("min_size_to_sample",)
+            f"is {settings.min_size_to_sample}, more than max_chunks = {settings.max_chunks}", ("min_size_to_sample",)
         )
-    if policy.groups and policy.fragments_per_chunk != 1:
-        size = policy.fragments_per_chunk
+    if settings.groups and settings.fragments_per_chunk != 1:
+        size = settings.fragments_per_chunk
         raise InvalidField(
             f"is {size}, but in a buffer with groups each chunk is one group: set it to 1", ("fragments_per_chunk",)
         )
-    if policy.eviction == "lowest_priority" and policy.sampling.alpha == 0:
+    if settings.eviction == "lowest_priority" and settings.sampling.alpha == 0:
         raise InvalidField(
             "is lowest_priority, which needs different weights, but sampling.alpha = 0 makes all equal: "
             "set alpha above 0, or another eviction",
             ("eviction",),
         )
-    if policy.limiter is not None:
-        rate_limiter.check(policy.limiter, policy.max_reuse)
+    if settings.limiter is not None:
+        rate_limiter.check(settings.limiter, settings.max_reuse)
 
 
-def check_groups(policy: ReplaySettings, fresh_fraction: float) -> None:
+def check_groups(settings: ReplaySettings, fresh_fraction: float) -> None:
     """Reject a buffer without groups if the run's batches are filled up with replayed groups.
 
     Raises:
         InvalidField: `location` is that of ``groups``.
     """
-    if fresh_fraction < 1 and not policy.groups:
+    if fresh_fraction < 1 and not settings.groups:
         why = f"batches of this run are filled up with replayed groups (`fresh_fraction` is {fresh_fraction})"
         raise InvalidField(f"must be true, because {why}; or set `fresh_fraction` to 1 first", ("groups",))
 
 
-def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: ReplaySettings) -> int:
+def chunks_wanted(num_fragments: int | None, num_chunks: int | None, settings: ReplaySettings) -> int:
     """Return how many chunks a trainer asks for. It may count in fragments.
 
     Raises:
@@ -51,7 +51,7 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
         raise InvalidField("is missing: send num_chunks or num_fragments", ("num_chunks",))
     if num_fragments is not None and num_chunks is not None:
         raise InvalidField("came together with num_fragments: send only one of them", ("num_chunks",))
-    size = policy.fragments_per_chunk
+    size = settings.fragments_per_chunk
     named, asked, unit = (
         ("num_chunks", num_chunks, 1) if num_fragments is None else ("num_fragments", num_fragments, size)
     )
@@ -66,9 +66,9 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
             f"is {wanted}, but a sample has at most {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments",
             (named,),
         )
-    if chunks > policy.max_chunks:
-        raise InvalidField(f"is {wanted}, more than max_chunks = {policy.max_chunks} can hold", (named,))
-    most = rate_limiter.largest_sample(policy.limiter)
+    if chunks > settings.max_chunks:
+        raise InvalidField(f"is {wanted}, more than max_chunks = {settings.max_chunks} can hold", (named,))
+    most = rate_limiter.largest_sample(settings.limiter)
     if most is not None and chunks > most:
         raise InvalidField(
             f"is {wanted}, but with this limiter a sample has at most {most} chunks: ask for fewer, or raise max_diff",

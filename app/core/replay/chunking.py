@@ -63,7 +63,7 @@ def arrive(
     state: WorkerProgress,
     fragment: Fragment,
     version: int,
-    policy: ReplaySettings,
+    settings: ReplaySettings,
     chunked: Mapping[int, str] | None = None,
 ) -> tuple[Arrival, ChunkingStep]:
     """Take in a fragment.
@@ -74,7 +74,7 @@ def arrive(
         state: The progress of its worker.
         fragment: The fragment. If it is of a later session than the state, that session begins.
         version: The policy version in force.
-        policy: The buffer's.
+        settings: The buffer's.
         chunked: Checksums, by number, of fragments of this worker and session that are in chunks, where known.
     """
     if fragment.session < state.session:
@@ -82,16 +82,16 @@ def arrive(
     if fragment.session > state.session:
         before = change_session(state, fragment.session)
     else:
-        before = pass_time(state, version, policy, fragment.accepted_ms)
+        before = pass_time(state, version, settings, fragment.accepted_ms)
     heard = replace(before.state, heard_ms=max(before.state.heard_ms, fragment.accepted_ms))
     arrival = _recognised(heard, fragment, chunked or {})
     if arrival != "stored":
         return arrival, replace(before, state=heard)
     waiting = tuple(sorted((*heard.waiting, fragment), key=lambda each: each.number))
-    return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, policy))
+    return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, settings))
 
 
-def pass_time(state: WorkerProgress, version: int, policy: ReplaySettings, clock_ms: int) -> ChunkingStep:
+def pass_time(state: WorkerProgress, version: int, settings: ReplaySettings, clock_ms: int) -> ChunkingStep:
     """Give up gaps that delayed later fragments for too long, and drop the fragments of a silent worker.
 
     First, chunks are cut off that are complete since chunks have fewer fragments.
@@ -99,13 +99,13 @@ def pass_time(state: WorkerProgress, version: int, policy: ReplaySettings, clock
     Args:
         state: The progress of the worker.
         version: The policy version in force.
-        policy: The buffer's.
+        settings: The buffer's.
         clock_ms: The run clock, milliseconds.
     """
-    silent = state.heard_ms + policy.fragment_ttl_s * 1000 <= clock_ms
-    step = _in_order(state, version, policy) if _has_whole_chunk(state, policy) else ChunkingStep(state)
-    while step.state.waiting and (silent or _overdue(step.state, policy, clock_ms)):
-        step = _followed(step, _given_up(step.state, version, policy))
+    silent = state.heard_ms + settings.fragment_ttl_s * 1000 <= clock_ms
+    step = _in_order(state, version, settings) if _has_whole_chunk(state, settings) else ChunkingStep(state)
+    while step.state.waiting and (silent or _overdue(step.state, settings, clock_ms)):
+        step = _followed(step, _given_up(step.state, version, settings))
     if not silent or not step.state.open_part:
         return step
     dropped = _dropped(step.state.open_part, "expired")
@@ -121,20 +121,20 @@ def change_session(state: WorkerProgress, session: int) -> ChunkingStep:
     )
 
 
-def due_ms(state: WorkerProgress, policy: ReplaySettings) -> int | None:
+def due_ms(state: WorkerProgress, settings: ReplaySettings) -> int | None:
     """Return the run clock at which `pass_time` next changes anything, milliseconds; None: never."""
     if not state.open_part and not state.waiting:
         return None
-    if _has_whole_chunk(state, policy):
+    if _has_whole_chunk(state, settings):
         return state.heard_ms
-    times = [policy.fragment_ttl_s * 1000 + state.heard_ms]
+    times = [settings.fragment_ttl_s * 1000 + state.heard_ms]
     if state.waiting:
-        times.append(policy.reorder_window_s * 1000 + _waiting_since_ms(state))
+        times.append(settings.reorder_window_s * 1000 + _waiting_since_ms(state))
     return math.ceil(min(times))
 
 
-def _has_whole_chunk(state: WorkerProgress, policy: ReplaySettings) -> bool:
-    return len(state.open_part) >= policy.fragments_per_chunk
+def _has_whole_chunk(state: WorkerProgress, settings: ReplaySettings) -> bool:
+    return len(state.open_part) >= settings.fragments_per_chunk
 
 
 def _recognised(state: WorkerProgress, fragment: Fragment, chunked: Mapping[int, str]) -> Arrival:
@@ -154,8 +154,8 @@ def _waiting_since_ms(state: WorkerProgress) -> int:
     return min(each.accepted_ms for each in state.waiting)
 
 
-def _overdue(state: WorkerProgress, policy: ReplaySettings, clock_ms: int) -> bool:
-    return _waiting_since_ms(state) + policy.reorder_window_s * 1000 <= clock_ms
+def _overdue(state: WorkerProgress, settings: ReplaySettings, clock_ms: int) -> bool:
+    return _waiting_since_ms(state) + settings.reorder_window_s * 1000 <= clock_ms
 
 
 def _dropped(
@@ -164,25 +164,25 @@ def _dropped(
     return tuple((each, reason) for each in fragments)
 
 
-def _given_up(state: WorkerProgress, version: int, policy: ReplaySettings) -> ChunkingStep:
+def _given_up(state: WorkerProgress, version: int, settings: ReplaySettings) -> ChunkingStep:
     """Continue behind the first gap, and drop the open part before it."""
     first = state.waiting[0].number
     gap = (state.next_number, first - 1)
     dropped = _dropped(state.open_part, "gap")
     remembered = (*state.given_up, gap)[-GAPS_REMEMBERED:]
     behind = replace(state, next_number=first, open_part=(), given_up=remembered)
-    return _followed(ChunkingStep(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
+    return _followed(ChunkingStep(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, settings))
 
 
-def _settled(state: WorkerProgress, version: int, policy: ReplaySettings) -> ChunkingStep:
+def _settled(state: WorkerProgress, version: int, settings: ReplaySettings) -> ChunkingStep:
     """Put fragments in order that are no longer behind a gap. Give up gaps with too many fragments behind them."""
-    step = _in_order(state, version, policy)
-    while len(step.state.waiting) > policy.max_waiting:
-        step = _followed(step, _given_up(step.state, version, policy))
+    step = _in_order(state, version, settings)
+    while len(step.state.waiting) > settings.max_waiting:
+        step = _followed(step, _given_up(step.state, version, settings))
     return step
 
 
-def _in_order(state: WorkerProgress, version: int, policy: ReplaySettings) -> ChunkingStep:
+def _in_order(state: WorkerProgress, version: int, settings: ReplaySettings) -> ChunkingStep:
     """Move consecutive fragments to the open part, drop those that no chunk can hold, and cut off chunks."""
     number, moved = state.next_number, 0
     while moved < len(state.waiting) and state.waiting[moved].number == number + moved:
@@ -191,13 +191,13 @@ def _in_order(state: WorkerProgress, version: int, policy: ReplaySettings) -> Ch
     dropped: list[tuple[Fragment, FragmentDropReason | ChunkDropReason]] = []
     part: list[Fragment] = []
     for fragment in (*state.open_part, *state.waiting[:moved]):
-        reason = versions_drop_reason(fragment.versions, version, policy)
+        reason = versions_drop_reason(fragment.versions, version, settings)
         if reason is not None:
             dropped += [*((each, "gap") for each in part), (fragment, reason)]
             part = []
             continue
         part.append(fragment)
-        if len(part) == policy.fragments_per_chunk:
+        if len(part) == settings.fragments_per_chunk:
             chunks.append(tuple(part))
             part = []
     left = replace(state, next_number=number + moved, open_part=tuple(part), waiting=state.waiting[moved:])

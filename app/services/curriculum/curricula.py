@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from app.core.curriculum import bins
-from app.core.curriculum.checks import check_policy, check_total_steps, progress
+from app.core.curriculum.checks import check_settings, check_total_steps, progress
 from app.core.curriculum.metrics import CurriculumTotals, metrics
 from app.core.curriculum.rewards import reward_spans
 from app.core.curriculum.strategies import table
@@ -56,16 +56,16 @@ class CurriculumAdministration:
             view = await (self._store.view if make else self._store.existing)(run, name)
             if view is not None and keep:
                 return await self.facts(run, name)
-            policy = CurriculumSettings.model_validate(dict(() if view is None else view.policy) | dict(changes))
-            check_policy(policy)
-            check_total_steps(policy)
-            if view is not None and policy == view.policy:
+            settings = CurriculumSettings.model_validate(dict(() if view is None else view.settings) | dict(changes))
+            check_settings(settings)
+            check_total_steps(settings)
+            if view is not None and settings == view.settings:
                 return await self.facts(run, name)
             old, own = ("", uuid.uuid4().hex) if view is None else (view.revision, view.curriculum_id)
-            match await self._store.put(run, name, own, policy, old, uuid.uuid4().hex):
+            match await self._store.put(run, name, own, settings, old, uuid.uuid4().hex):
                 case "put":
-                    before = None if view is None else view.policy
-                    note_settings("curriculum", {"run": run, "curriculum": name}, before, policy)
+                    before = None if view is None else view.settings
+                    note_settings("curriculum", {"run": run, "curriculum": name}, before, settings)
                     return await self.facts(run, name)
                 case "missing":
                     raise RunNotFound(f"there is no run {run}")
@@ -83,10 +83,10 @@ class CurriculumAdministration:
             CurriculumNotFound: The run has none of this name.
         """
         view = await self._store.existing(run, name)
-        census = await self._store.census(view, reward_spans(view.policy), by_category=True)
+        census = await self._store.census(view, reward_spans(view.settings), by_category=True)
         if census is None:
             raise gone(view)
-        return CurriculumFacts(view, census, tuple(bins.bin_sizes(census.counts, view.policy.n_bins)))
+        return CurriculumFacts(view, census, tuple(bins.bin_sizes(census.counts, view.settings.n_bins)))
 
     async def all(self, run: str) -> list[CurriculumFacts]:
         """Return all curricula of a run, by name."""
@@ -120,31 +120,31 @@ class CurriculumAdministration:
             CurriculumNotFound: The run has none of this name.
         """
         view = await self._store.existing(run, name)
-        policy = view.policy
-        whole = policy.total_steps if total_steps is None else total_steps
+        settings = view.settings
+        whole = settings.total_steps if total_steps is None else total_steps
         come = (
             0.0
-            if whole is None and table.needs_progress(policy)
-            else progress(policy, view.step if step is None else step, whole)
+            if whole is None and table.needs_progress(settings)
+            else progress(settings, view.step if step is None else step, whole)
         )
-        census = await counted(self._store, view, policy)
+        census = await counted(self._store, view, settings)
         least, greatest = await self._store.mean_reward_bounds(view)
         ends = least or 0.0, greatest or 0.0
         totals = CurriculumTotals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
-        parts = table.parts(policy, census.counts, come)
-        return metrics(policy, census.counts, totals, parts, come)
+        parts = table.parts(settings, census.counts, come)
+        return metrics(settings, census.counts, totals, parts, come)
 
 
 async def counted(
-    store: CurriculumStore, view: CurriculumView, policy: CurriculumSettings, *, draws: int = 0, samples: int = 0
+    store: CurriculumStore, view: CurriculumView, settings: CurriculumSettings, *, draws: int = 0, samples: int = 0
 ) -> Census:
-    """Count what the strategy of a policy needs to know, as of the samples in the view. Claim random numbers.
+    """Count what the strategy needs to know, as of the samples in the view. Claim random numbers.
 
     Raises:
         CurriculumNotFound: It was removed in the meantime.
     """
-    by_category = policy.strategy == "bandit" and policy.arms == "categories"
-    spans = table.spans(policy, view.samples)
+    by_category = settings.strategy == "bandit" and settings.arms == "categories"
+    spans = table.spans(settings, view.samples)
     census = await store.census(view, spans, draws=draws, samples=samples, by_category=by_category)
     if census is None:
         raise gone(view)

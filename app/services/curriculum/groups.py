@@ -26,7 +26,7 @@ def observations_of(
         if group.item is None or observer is None:
             continue
         own = by_curriculum.setdefault(
-            observer.curriculum_id, GroupObservations(observer.curriculum_id, arm_bins(observer.policy))
+            observer.curriculum_id, GroupObservations(observer.curriculum_id, arm_bins(observer.settings))
         )
         own.observations.append((position, group.item, _observation(observer, group.item, group)))
     return list(by_curriculum.values())
@@ -34,7 +34,7 @@ def observations_of(
 
 def _observation(observer: ObservingCurriculum, item: str, group: EncodedGroup) -> ItemObservation | None:
     try:
-        (observation,) = changes_of(observer.policy, [(item, group.rewards.tolist())])
+        (observation,) = changes_of(observer.settings, [(item, group.rewards.tolist())])
     except InvalidField:  # finite, but too large to count: no reason to refuse the group
         return None
     return observation

@@ -139,7 +139,7 @@ class CurriculumItems:
         """
         view = await self._store.existing(run, name)
         census = await self._census(view)
-        n_bins, lengths = view.policy.n_bins, census.counts.length
+        n_bins, lengths = view.settings.n_bins, census.counts.length
         if bin_ is not None and (sort != "mean_reward" or bin_ >= n_bins):
             why = f"there are {n_bins} bins, from 0" if sort == "mean_reward" else "requires sort=mean_reward"
             raise InvalidField(why, ("query", "bin"))
@@ -200,8 +200,8 @@ class CurriculumItems:
         ranked = census.counts.length(ItemIndex.MEAN_REWARD)
 
         def facts(item: StoredItem) -> ItemFacts:
-            bin_ = bins.bin_at(item.ranks[0], ranked, view.policy.n_bins)
-            return ItemFacts(item, bin_, named.get(item.category), posterior(view.policy, item.estimate).mean)
+            bin_ = bins.bin_at(item.ranks[0], ranked, view.settings.n_bins)
+            return ItemFacts(item, bin_, named.get(item.category), posterior(view.settings, item.estimate).mean)
 
         return [None if item is None else facts(item) for item in found]
 

@@ -57,9 +57,9 @@ class CurriculumObservations:
             InvalidField: There would be too many items.
         """
         view = await self._store.existing(run, name)
-        changes = changes_of(view.policy, observations)
+        changes = changes_of(view.settings, observations)
         own = request_id or uuid.uuid4().hex
-        bins, repeated, items = arm_bins(view.policy), True, list[ItemAfterObservation]()
+        bins, repeated, items = arm_bins(view.settings), True, list[ItemAfterObservation]()
         for first in range(0, len(changes), _AT_ONCE):
             part = changes[first : first + _AT_ONCE]
             done = await self._items.observe(view, f"{own} {first}", part, bins)
@@ -67,23 +67,23 @@ class CurriculumObservations:
                 raise refused(view, done, ("observations", first))
             repeated = repeated and done.repeated
             items += [
-                ItemAfterObservation(each.key, bin_at(now.rank, done.ranked_items, view.policy.n_bins), now.estimate)
+                ItemAfterObservation(each.key, bin_at(now.rank, done.ranked_items, view.settings.n_bins), now.estimate)
                 for each, now in zip(part, done.observed, strict=True)
             ]
         return ObservationReceipt(repeated, tuple(items))
 
 
 def changes_of(
-    policy: CurriculumSettings, observations: Sequence[tuple[str, Sequence[float]]]
+    settings: CurriculumSettings, observations: Sequence[tuple[str, Sequence[float]]]
 ) -> list[ItemObservation]:
     """Return the changes that observations make, which do not depend on earlier observations."""
     found = []
     for key, rewards in observations:
-        change = observed(policy, rewards)
-        found.append(ItemObservation(key, change, arm_step(policy, change)))
+        change = observed(settings, rewards)
+        found.append(ItemObservation(key, change, arm_step(settings, change)))
     return found
 
 
-def arm_bins(policy: CurriculumSettings) -> int:
+def arm_bins(settings: CurriculumSettings) -> int:
     """Return how many bins are arms of the bandit; 0 if categories are."""
-    return policy.n_bins if policy.arms == "bins" else 0
+    return settings.n_bins if settings.arms == "bins" else 0

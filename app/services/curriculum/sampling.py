@@ -89,7 +89,7 @@ class CurriculumSample:
 class SamplingDistribution:
     """The present distribution of a strategy, and the state of the generator that draws from it."""
 
-    policy: CurriculumSettings
+    settings: CurriculumSettings
     census: Census
     counts: ItemCounts
     parts: tuple[MixtureComponent, ...]
@@ -123,7 +123,7 @@ class SamplingDistribution:
         """Return an item with its bin and its probability."""
         ranks = {index: rank for index, rank in zip(self.indexes, item.ranks, strict=True) if rank >= 0}
         probability = None
-        if self.policy.strategy != "thompson":
+        if self.settings.strategy != "thompson":
             probability = self.probabilities.of(ranks, self.census.named.get(item.category, ""))
         bin_ = bin_at(item.ranks[0], self.counts.length(ItemIndex.MEAN_REWARD), n_bins)
         return DrawnItem(item, bin_, probability, why)
@@ -164,13 +164,13 @@ class CurriculumSamples:
                 found.setdefault(sampled.item.key, sampled)
         is_complete = len(found) == request.n or (taken.repeated and found)
         return CurriculumSample(
-            distribution.policy.strategy,
+            distribution.settings.strategy,
             taken.sample,
             taken.repeated,
             tuple(found.values()),
             in_flight=taken.in_flight,
             free_s=taken.free_ms / 1000 if taken.free_ms else None,
-            in_flight_ttl_s=view.policy.in_flight_ttl_s,
+            in_flight_ttl_s=view.settings.in_flight_ttl_s,
             missing=None if is_complete else distribution.missing(taken.in_flight),
         )
 
@@ -190,43 +190,48 @@ class CurriculumSamples:
         """
         view = await self._store.existing(run, name)
         distribution = await self._distribution(view, request)
-        if distribution.parts and distribution.policy.strategy == "thompson":
+        if distribution.parts and distribution.settings.strategy == "thompson":
             probabilities = np.array(await self.bins_of(view, distribution))
             random = sampling.generator(distribution.seed, distribution.counter)
             drawn = random.choice(len(probabilities), request.n, p=probabilities / probabilities.sum()).tolist()
         else:
             drawn = await self._draw_bins(view, distribution, distribution.parts, request.n)
         return CurriculumSample(
-            distribution.policy.strategy,
+            distribution.settings.strategy,
             bins=tuple(drawn),
             in_flight=distribution.census.in_flight,
-            in_flight_ttl_s=view.policy.in_flight_ttl_s,
+            in_flight_ttl_s=view.settings.in_flight_ttl_s,
             missing=None if drawn else distribution.missing(distribution.census.in_flight),
         )
 
     async def distribution_of(
-        self, view: CurriculumView, policy: CurriculumSettings, step: int | None, total_steps: int | None, **claims: int
+        self,
+        view: CurriculumView,
+        settings: CurriculumSettings,
+        step: int | None,
+        total_steps: int | None,
+        **claims: int,
     ) -> SamplingDistribution:
-        """Return the distribution of a policy over a curriculum's items as they are now.
+        """Return the distribution of a strategy over a curriculum's items as they are now.
 
         Raises:
             CurriculumNotFound: It was removed in the meantime.
             InvalidField: The strategy needs ``total_steps``, and neither the request nor the curriculum has it.
         """
-        come = progress(policy, view.step if step is None else step, total_steps)
-        census = await counted(self._store, view, policy, **claims)
+        come = progress(settings, view.step if step is None else step, total_steps)
+        census = await counted(self._store, view, settings, **claims)
         counts = replace(census.counts, samples=view.samples)
-        parts = table.parts(policy, counts, come)
+        parts = table.parts(settings, counts, come)
         return SamplingDistribution(
-            policy, census, counts, parts, sampling.ItemProbabilities(parts), policy.seed, census.counter
+            settings, census, counts, parts, sampling.ItemProbabilities(parts), settings.seed, census.counter
         )
 
     async def bins_of(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
         """Return the probability of each bin in the next draw; all 0 if there is nothing to draw."""
-        n_bins = view.policy.n_bins
+        n_bins = view.settings.n_bins
         if not distribution.parts:
             return [0.0] * n_bins
-        if distribution.policy.strategy == "thompson":
+        if distribution.settings.strategy == "thompson":
             return await self._bins_of_the_best(view, distribution)
         others = in_other_indexes(distribution.parts)
         if not others:
@@ -242,19 +247,19 @@ class CurriculumSamples:
     async def _best_keys(
         self, view: CurriculumView, distribution: SamplingDistribution, wanted: int, counter: int, *, idle_only: bool
     ) -> list[str]:
-        policy, seed = distribution.policy, distribution.seed
-        most = thompson.candidates_for(policy, wanted)
+        settings, seed = distribution.settings, distribution.seed
+        most = thompson.candidates_for(settings, wanted)
         ranges = thompson.candidate_ranges(most, distribution.counts.items, seed, counter)
         keys, evidence = await self._items.candidates(view, ranges, idle_only=idle_only)
-        return [keys[n] for n in thompson.best(policy, evidence, seed, counter)]
+        return [keys[n] for n in thompson.best(settings, evidence, seed, counter)]
 
     async def _distribution(self, view: CurriculumView, request: CurriculumSampleRequest) -> SamplingDistribution:
-        policy = view.policy
+        settings = view.settings
         if request.strategy is not None:
-            policy = policy.model_copy(update={"strategy": request.strategy})
+            settings = settings.model_copy(update={"strategy": request.strategy})
         draws = 0 if request.seed is not None else sampling.ATTEMPTS
         distribution = await self.distribution_of(
-            view, policy, request.step, request.total_steps, draws=draws, samples=1
+            view, settings, request.step, request.total_steps, draws=draws, samples=1
         )
         return distribution if request.seed is None else replace(distribution, seed=request.seed, counter=0)
 
@@ -270,7 +275,7 @@ class CurriculumSamples:
         counter = distribution.counter + own.attempt
         more = sampling.draws_for(wanted, distribution.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
-        if distribution.policy.strategy == "thompson":
+        if distribution.settings.strategy == "thompson":
             best = await self._best_keys(view, distribution, max(wanted, more), counter, idle_only=True)
             places = best[:more] if own.attempt == 0 else best  # other samples rarely took many of them since
             whys = [distribution.parts[0].why] * len(places)
@@ -280,7 +285,7 @@ class CurriculumSamples:
         taken = await self._items.take(view, own, wanted, places, distribution.indexes, request_id)
         if taken is None:
             raise gone(view)
-        n_bins = view.policy.n_bins
+        n_bins = view.settings.n_bins
         if taken.repeated:
             return taken, [distribution.drawn_item(item, _AGAIN, n_bins) for _, item in taken.items]
         return taken, [
@@ -294,16 +299,16 @@ class CurriculumSamples:
         draws = sampling.independent(parts, n, distribution.seed, distribution.counter)
         found = await self._items.look(view, distribution.named(draws))
         ranked = distribution.counts.length(ItemIndex.MEAN_REWARD)
-        return [bin_at(item.ranks[0], ranked, view.policy.n_bins) for item in found if item is not None]
+        return [bin_at(item.ranks[0], ranked, view.settings.n_bins) for item in found if item is not None]
 
     async def _bins_of_the_best(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
-        most = min(distribution.policy.candidates, _LOOKED_UP)
-        few = replace(distribution, policy=distribution.policy.model_copy(update={"candidates": most}))
+        most = min(distribution.settings.candidates, _LOOKED_UP)
+        few = replace(distribution, settings=distribution.settings.model_copy(update={"candidates": most}))
         candidates = await self.best(view, few, 1)
         probabilities = await asyncio.to_thread(
-            thompson.best_probabilities, distribution.policy, [item.estimate for item in candidates]
+            thompson.best_probabilities, distribution.settings, [item.estimate for item in candidates]
         )
-        n_bins, ranked = view.policy.n_bins, distribution.counts.length(ItemIndex.MEAN_REWARD)
+        n_bins, ranked = view.settings.n_bins, distribution.counts.length(ItemIndex.MEAN_REWARD)
         found = [0.0] * n_bins
         for item, probability in zip(candidates, probabilities, strict=True):
             found[bin_at(item.ranks[0], ranked, n_bins)] += probability

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.curriculum.checks import check_policy
+from app.core.curriculum.checks import check_settings
 from app.core.curriculum.sampling import draws_for
 from app.services.curriculum.sampling import CurriculumSamples, DrawnItem
 from app.store.curriculum.items import ItemStore
@@ -67,29 +67,31 @@ class StrategyComparisons:
             InvalidField: The settings do not fit together.
         """
         view = await self._store.existing(run, name)
-        policy = CurriculumSettings.model_validate(dict(view.policy) | dict(changes))
-        check_policy(policy)
-        current = view.policy.model_copy(update={"total_steps": policy.total_steps})
+        settings = CurriculumSettings.model_validate(dict(view.settings) | dict(changes))
+        check_settings(settings)
+        current = view.settings.model_copy(update={"total_steps": settings.total_steps})
         return StrategyComparison(
-            await self._alternative(view, current, n, step), await self._alternative(view, policy, n, step)
+            await self._alternative(view, current, n, step), await self._alternative(view, settings, n, step)
         )
 
     async def _alternative(
-        self, view: CurriculumView, policy: CurriculumSettings, n: int, step: int | None
+        self, view: CurriculumView, settings: CurriculumSettings, n: int, step: int | None
     ) -> StrategyOutcome:
-        distribution = await self._samples.distribution_of(view, policy, step, None)
+        distribution = await self._samples.distribution_of(view, settings, step, None)
         wanted = draws_for(n, distribution.counts.items, 0, 0)  # the generator's output depends on the number of draws
         found: list[DrawnItem] = []
-        if distribution.parts and policy.strategy == "thompson":
+        if distribution.parts and settings.strategy == "thompson":
             best = await self._samples.best(view, distribution, wanted)
-            found = [distribution.drawn_item(item, distribution.parts[0].why, view.policy.n_bins) for item in best[:n]]
+            found = [
+                distribution.drawn_item(item, distribution.parts[0].why, view.settings.n_bins) for item in best[:n]
+            ]
         elif distribution.parts:
             draws, places = await distribution.places(wanted, distribution.counter)
             looked_up = await self._items.look(view, places, distribution.indexes)
             unlike: dict[str, DrawnItem] = {}
             for draw, item in zip(draws, looked_up, strict=True):
                 if item is not None:
-                    unlike.setdefault(item.key, distribution.drawn_item(item, draw.component.why, view.policy.n_bins))
+                    unlike.setdefault(item.key, distribution.drawn_item(item, draw.component.why, view.settings.n_bins))
             found = list(unlike.values())[:n]
         bins = await self._samples.bins_of(view, distribution)
-        return StrategyOutcome(policy.strategy, tuple(bins), tuple(found))
+        return StrategyOutcome(settings.strategy, tuple(bins), tuple(found))

@@ -122,7 +122,7 @@ class HistorySampler:
             view = await self._curricula.view(run, name)
             if view is None:
                 continue  # it was removed in the meantime
-            census = await self._curricula.census(view, reward_spans(view.policy), by_category=False)
+            census = await self._curricula.census(view, reward_spans(view.settings), by_category=False)
             if census is not None:
                 add_items(span.run, name, census.counts.spans, census.counts.length(ItemIndex.UNSEEN))
 

@@ -115,7 +115,7 @@ def _scarce(view: RunView) -> dict[str, float]:
 def of_buffer(run: str, summary: ReplaySummary) -> Lines:
     """Return the samples of a run's replay buffer."""
     samples = Samples()
-    view, limiter = summary.view, summary.view.policy.limiter
+    view, limiter = summary.view, summary.view.settings.limiter
     chunks = {
         "sampleable": view.size,
         "reserved": summary.reserved,
@@ -138,7 +138,7 @@ def of_buffer(run: str, summary: ReplaySummary) -> Lines:
     if limiter is not None:
         samples.add(telemetry.REPLAY_LIMITER_ERROR, (run,), error(view.position, limiter))
     for side, may in (("insert", may_insert), ("sample", may_sample)):
-        blocked = may(1, view.position, limiter, view.policy.min_size_to_sample)
+        blocked = may(1, view.position, limiter, view.settings.min_size_to_sample)
         samples.add(telemetry.REPLAY_BLOCKED, (run, side), blocked is not None)
     return samples.lines()
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.replay.checks import check_groups, check_policy
+from app.core.replay.checks import check_groups, check_settings
 from app.core.replay.memory import default_max_bytes
 from app.core.replay.rate_limiter import adjusted
 from app.core.replay.sampling import weight_of
@@ -106,18 +106,18 @@ class ReplayBuffers:
             view = await self._replay.view(run)
             if view is not None and keep:
                 return await self.state(run)
-            old = None if view is None else view.policy
-            policy = ReplaySettings.model_validate(dict(old or ()) | dict(changes))
-            if policy.max_bytes is None:
-                policy = policy.model_copy(update={"max_bytes": default_max_bytes(await self._replay.memory())})
-            check_policy(policy)
+            old = None if view is None else view.settings
+            settings = ReplaySettings.model_validate(dict(old or ()) | dict(changes))
+            if settings.max_bytes is None:
+                settings = settings.model_copy(update={"max_bytes": default_max_bytes(await self._replay.memory())})
+            check_settings(settings)
             if old is None or "groups" in changes:
-                check_groups(policy, owner.policy.fresh_fraction)
+                check_groups(settings, owner.policy.fresh_fraction)
             session = 0 if view is None else view.context.session
-            if await self._put(run, view, policy, session):
-                note_settings("replay buffer", {"run": run}, old, policy)
+            if await self._put(run, view, settings, session):
+                note_settings("replay buffer", {"run": run}, old, settings)
                 break
-        if old is not None and policy.fragments_per_chunk < old.fragments_per_chunk:
+        if old is not None and settings.fragments_per_chunk < old.fragments_per_chunk:
             with suppress(StoreFull):  # maintenance cuts off what is complete later
                 await self._maintain_workers(run, "+inf")
         await self._cleanup.sweep(run)
@@ -146,7 +146,7 @@ class ReplayBuffers:
             view = await self._replay.existing(run)
             if session < view.context.session:
                 raise InvalidField(f"session {view.context.session} has begun, which is later", ("session",))
-            if await self._put(run, view, view.policy, session):
+            if await self._put(run, view, view.settings, session):
                 break
         retired = await self._cleanup.settle(run, await self._replay.existing(run))
         await self._maintain_workers(run, "+inf")
@@ -162,7 +162,7 @@ class ReplayBuffers:
         attempts = Attempts("update priorities", run)
         while attempts.again():
             view = await self._replay.existing(run)
-            alpha = view.policy.sampling.alpha
+            alpha = view.settings.sampling.alpha
             changes = [(chunk, priority, weight_of(priority, alpha), None) for chunk, priority in priorities.items()]
             there: list[int] = []
             for first in range(0, len(changes), _AT_ONCE):
@@ -306,13 +306,13 @@ class ReplayBuffers:
         for worker in await self._replay.scored(run, "due", "-inf", until_ms, _MOST_WORKERS):
             await self._insertion.maintain(run, worker)
 
-    async def _put(self, run: str, view: ReplayView | None, policy: ReplaySettings, session: int) -> bool:
+    async def _put(self, run: str, view: ReplayView | None, settings: ReplaySettings, session: int) -> bool:
         if view is None:
-            return await self._replay.put(run, policy, session, 0.0, "", settle=False)
-        position = adjusted(view.position, view.policy.limiter, policy.limiter)
-        concerned = session != view.context.session or _needs_looking_over(view.policy, policy)
+            return await self._replay.put(run, settings, session, 0.0, "", settle=False)
+        position = adjusted(view.position, view.settings.limiter, settings.limiter)
+        concerned = session != view.context.session or _needs_looking_over(view.settings, settings)
         settle = concerned or view.unsettled is not None
-        return await self._replay.put(run, policy, session, position.offset, view.revision, settle=settle)
+        return await self._replay.put(run, settings, session, position.offset, view.revision, settle=settle)
 
 
 def _needs_looking_over(old: ReplaySettings, new: ReplaySettings) -> bool:

@@ -36,7 +36,7 @@ class ReplayCleanup:
             return 0
         retired = await self.settle(run, view)
         retired += await self._sweep_versions(run, view)
-        if view.policy.max_age_s is not None:
+        if view.settings.max_age_s is not None:
             retired += await self._sweep_ages(run)
         return retired + await self._make_room(run)
 
@@ -64,13 +64,13 @@ class ReplayCleanup:
         for entry in entries:
             if entry is None or entry.place not in _LIVE:
                 continue
-            reason = chunk_drop_reason(entry.chunk, view.context, view.policy)
+            reason = chunk_drop_reason(entry.chunk, view.context, view.settings)
             if reason is None:
                 fit.append(entry)
             else:
                 doomed.setdefault(reason, []).append(chunk_key(entry.chunk.chunk_id))
         await self._weigh(run, view, fit)
-        misplaced = [entry for entry in fit if entry.place != _place_of(entry.chunk, view.policy)]
+        misplaced = [entry for entry in fit if entry.place != _place_of(entry.chunk, view.settings)]
         await self._replay.place(run, view, [chunk_key(entry.chunk.chunk_id) for entry in misplaced])
         retired = 0
         for reason, keys in doomed.items():
@@ -79,7 +79,7 @@ class ReplayCleanup:
         return retired
 
     async def _weigh(self, run: str, view: ReplayView, entries: Sequence[StoredChunk]) -> None:
-        alpha = view.policy.sampling.alpha
+        alpha = view.settings.sampling.alpha
         weights = ((entry, weight_of(entry.chunk.priority, alpha)) for entry in entries)
         changed = [
             (entry.chunk.chunk_id, entry.chunk.priority, weight, entry.chunk.priority)
@@ -92,7 +92,7 @@ class ReplayCleanup:
     async def _sweep_versions(self, run: str, view: ReplayView) -> int:
         """Retire the chunks whose version is too old, or later than the current one."""
         current = view.context.version
-        oldest = oldest_fresh(current, view.policy.max_staleness)
+        oldest = oldest_fresh(current, view.settings.max_staleness)
         retired = 0
         for part, bounds in product(_BY_VERSION, (("-inf", f"({oldest}"), (f"({current}", "+inf"))):
             while keys := await self._replay.scored(run, part, *bounds, _AT_ONCE):
@@ -116,8 +116,8 @@ class ReplayCleanup:
     async def _make_room(self, run: str) -> int:
         """Evict the chunks beyond the capacity, for example after it was made smaller."""
         retired, view = 0, await self._replay.view(run)
-        while view is not None and not fits_capacity(view.held.chunks, view.held.payload_bytes, view.policy):
-            candidates = await self._replay.candidates(run, view.policy.eviction, _AT_ONCE)
+        while view is not None and not fits_capacity(view.held.chunks, view.held.payload_bytes, view.settings):
+            candidates = await self._replay.candidates(run, view.settings.eviction, _AT_ONCE)
             entries = await self._replay.entries(run, candidates)
             # The number to evict is read last, because other processes may have evicted the first of these chunks.
             seen, view = view, await self._replay.view(run)
@@ -135,7 +135,7 @@ def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[
     """Return the chunks to evict so that the others fit; only some if there are many."""
     excess, chunks, payload_bytes = list[str](), view.held.chunks, view.held.payload_bytes
     for entry in candidates:
-        if fits_capacity(chunks, payload_bytes, view.policy):
+        if fits_capacity(chunks, payload_bytes, view.settings):
             break
         if entry is not None:
             excess.append(chunk_key(entry.chunk.chunk_id))
@@ -143,5 +143,5 @@ def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[
     return excess
 
 
-def _place_of(chunk: ChunkRecord, policy: ReplaySettings) -> str:
-    return RESERVED if uses_open(chunk, policy) == 0 else SAMPLEABLE
+def _place_of(chunk: ChunkRecord, settings: ReplaySettings) -> str:
+    return RESERVED if uses_open(chunk, settings) == 0 else SAMPLEABLE

@@ -68,7 +68,7 @@ class ReplayEviction:
             return 0
         looked_at, most = 0, _AT_ONCE
         while True:
-            keys = await self._replay.candidates(run, view.policy.eviction, most)
+            keys = await self._replay.candidates(run, view.settings.eviction, most)
             going = await self._held_only_here(run, keys[looked_at:], wanted_bytes)
             if going or len(keys) < most or most >= _MOST_LOOKED_AT:
                 break

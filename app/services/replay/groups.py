@@ -52,20 +52,20 @@ class GroupInserter:
 
 def plan_group_insertion(view: ReplayView, groups: Sequence[GroupToInsert], victims: Sequence[str]) -> GroupInsertion:
     """Plan which of the entered groups become chunks, and which the buffer's rules drop at once."""
-    context, policy = view.context, view.policy
+    context, settings = view.context, view.settings
     chunks: list[NewChunk] = []
     rests: dict[str, str] = {}
     dropped: dict[str, ChunkDropReason] = {}
     for group in groups:
         fragment = _fragment(group, context.version)
         chunk = chunk_of([fragment], context.clock_ms)
-        reason = chunk_drop_reason(chunk, context, policy)
+        reason = chunk_drop_reason(chunk, context, settings)
         if reason is not None:
             dropped[group.group_id] = reason
         else:
             rests[group.group_id] = fragment_rest(fragment, _facts(group))
-            chunks.append(NewChunk(chunk, weight_of(chunk.priority, policy.sampling.alpha), (group.group_id,)))
-    surplus = beyond_room(chunks, policy)
+            chunks.append(NewChunk(chunk, weight_of(chunk.priority, settings.sampling.alpha), (group.group_id,)))
+    surplus = beyond_room(chunks, settings)
     dropped |= {group_id: "evicted" for new in chunks[:surplus] for group_id in new.fragment_ids}
     sizes = {group.group_id: group.entry.payload_bytes for group in groups}
     counts = Counter(f"dropped:{reason}" for reason in dropped.values())

@@ -41,7 +41,7 @@ class _Insert:
 
     Attributes:
         chunks: How many chunks they completed when they were last planned, as the rate limiter counts them.
-        planned_on: What that depends on: the buffer's policy and context, and the insertions of the worker.
+        planned_on: What that depends on: the buffer's settings and context, and the insertions of the worker.
     """
 
     worker: _Worker
@@ -51,7 +51,7 @@ class _Insert:
 
     def depends_on(self, view: ReplayView) -> tuple[ReplaySettings, ReplayContext, int]:
         """Return what the chunks that they complete depend on."""
-        return view.policy, replace(view.context, clock_ms=0), self.worker.insertions
+        return view.settings, replace(view.context, clock_ms=0), self.worker.insertions
 
     def needs(self, view: ReplayView) -> int:
         """Return how many chunks they complete; 0 if that must be planned again."""
@@ -137,8 +137,8 @@ class ReplayInsertion:
             if found is None:
                 raise no_buffer(run)
             view, known, victims = found
-            if view.policy.eviction != eviction:
-                self._evictions[run] = view.policy.eviction
+            if view.settings.eviction != eviction:
+                self._evictions[run] = view.settings.eviction
                 continue
             insertion, receipts = plan_insertion(view, request.worker.name, known, request.fragments, victims, new_id)
             if insertion is None:
@@ -166,12 +166,12 @@ class ReplayInsertion:
 
 def _blocks(view: ReplayView, requests: Sequence[_Insert]) -> list[LimiterBlock | None]:
     needs = [request.needs(view) for request in requests]
-    return inserts_in_order(needs, view.position, view.policy.limiter, view.policy.min_size_to_sample)
+    return inserts_in_order(needs, view.position, view.settings.limiter, view.settings.min_size_to_sample)
 
 
 def _counted(chunks: int, view: ReplayView) -> int:
     """Return what the rate limiter counts: chunks that a closed gap completes cannot be divided."""
-    at_once = largest_insert(view.policy.limiter)
+    at_once = largest_insert(view.settings.limiter)
     return chunks if at_once is None else min(chunks, at_once)
 
 

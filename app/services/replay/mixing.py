@@ -99,7 +99,7 @@ class ReplayMixing:
         buffer = await self._replay.view(run)
         if buffer is None:
             return None
-        sampling = buffer.policy.sampling
+        sampling = buffer.settings.sampling
         counts = await self._chunk_sampling.counts(run, buffer, sampling)
         candidates, counter = await self._candidates(run, buffer, counts, _wanted(view, room))
         drawn = [one.lane for one in candidates]
@@ -158,13 +158,13 @@ class ReplayMixing:
         self, run: str, view: ReplayView, counts: ChunkCounts, wanted: int
     ) -> tuple[list[ReplayCandidate], int]:
         """Draw groups that may be replayed now, without repetition, within the rate limiter's allowance."""
-        policy, counter = view.policy, view.total("draws")
-        credit = samples_open(view.position, policy.limiter, policy.min_size_to_sample)
+        settings, counter = view.settings, view.total("draws")
+        credit = samples_open(view.position, settings.limiter, settings.min_size_to_sample)
         if not counts.chunks or not credit:
             return [], counter
         wanted = min(wanted, counts.chunks)
         draws, counter = await in_thread_if(
-            counts.chunks > MANY_PLACES, draw, counts, policy.sampling, wanted, policy.seed, counter
+            counts.chunks > MANY_PLACES, draw, counts, settings.sampling, wanted, settings.seed, counter
         )
         names = await self._samples.named(run, draws)
         keys = list(dict.fromkeys(name for name in names if name is not None))
@@ -193,8 +193,8 @@ def _wanted(view: QueueView, room: int) -> int:
 
 
 def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
-    fit = entry.place == SAMPLEABLE and chunk_drop_reason(entry.chunk, view.context, view.policy) is None
-    return fit and uses_open(entry.chunk, view.policy) != 0
+    fit = entry.place == SAMPLEABLE and chunk_drop_reason(entry.chunk, view.context, view.settings) is None
+    return fit and uses_open(entry.chunk, view.settings) != 0
 
 
 def _leased(chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: Sampling) -> tuple[LeasedGroup, ...]:

@@ -54,16 +54,16 @@ class _InsertionPlan:
 
     def follow(self, step: ChunkingStep) -> None:
         """Record what a step changed."""
-        context, policy = self.view.context, self.view.policy
+        context, settings = self.view.context, self.view.settings
         for fragments in step.chunks:
             ids = tuple(self.ids.pop(fragment.number) for fragment in fragments)
             self.recent.update({fragment.number: fragment.checksum for fragment in fragments})
             chunk = chunk_of(fragments, context.clock_ms)
-            reason = chunk_drop_reason(chunk, context, policy)
+            reason = chunk_drop_reason(chunk, context, settings)
             if reason is not None:
                 self.dropped.update(dict.fromkeys(ids, reason))
             else:
-                self.chunks.append(NewChunk(chunk, weight_of(chunk.priority, policy.sampling.alpha), ids))
+                self.chunks.append(NewChunk(chunk, weight_of(chunk.priority, settings.sampling.alpha), ids))
         for fragment, why in step.dropped:
             self.dropped[self.ids.pop(fragment.number)] = why
         if step.state.session != self.worker.state.session:
@@ -73,16 +73,16 @@ class _InsertionPlan:
 
     def drop_what_has_no_room(self) -> None:
         """Drop new chunks that later ones of the same insertion would evict."""
-        surplus = beyond_room(self.chunks, self.view.policy)
+        surplus = beyond_room(self.chunks, self.view.settings)
         for new in self.chunks[:surplus]:
             self.dropped.update(dict.fromkeys(new.fragment_ids, "evicted"))
         self.chunks = self.chunks[surplus:]
 
 
-def beyond_room(chunks: Sequence[NewChunk], policy: ReplaySettings) -> int:
+def beyond_room(chunks: Sequence[NewChunk], settings: ReplaySettings) -> int:
     """Return how many of the first of many new chunks the last of them would evict."""
     sizes = [new.chunk.payload_bytes for new in chunks]
-    return oldest_beyond(sizes, policy.max_chunks, math.inf if policy.max_bytes is None else policy.max_bytes)
+    return oldest_beyond(sizes, settings.max_chunks, math.inf if settings.max_bytes is None else settings.max_bytes)
 
 
 def plan_insertion(
@@ -109,22 +109,22 @@ def plan_insertion(
     Raises:
         FragmentExists: A number belongs to a fragment with other contents.
     """
-    context, policy = view.context, view.policy
+    context, settings = view.context, view.settings
     plan = _InsertionPlan(view, known, dict(known.ids), dict(known.recent))
     if known.state.session < context.session:
         plan.follow(change_session(known.state, context.session))
     else:
-        plan.follow(pass_time(known.state, context.version, policy, context.clock_ms))
+        plan.follow(pass_time(known.state, context.version, settings, context.clock_ms))
     outcomes: list[tuple[int, str, str | None]] = []
     stored: dict[str, NewFragment] = {}
     for encoded in fragments:
         fragment = _fragment(encoded, context.clock_ms)
-        reason = chunk_drop_reason(chunk_of([fragment], context.clock_ms), context, policy)
+        reason = chunk_drop_reason(chunk_of([fragment], context.clock_ms), context, settings)
         if reason in FRAGMENT_REFUSALS:
             plan.counts[f"refused:{reason}"] += 1
             outcomes.append((encoded.number, reason, None))
             continue
-        arrival, step = arrive(plan.worker.state, fragment, context.version, policy, plan.recent)
+        arrival, step = arrive(plan.worker.state, fragment, context.version, settings, plan.recent)
         if arrival == "conflict":
             raise FragmentExists(f"worker {worker} sent fragment {encoded.number} before, with other contents")
         if arrival == "stored":
@@ -184,7 +184,7 @@ def _insertion(
         accepted=known.accepted + len(stored),
         rate=since.after(len(stored), clock_ms),
     )
-    due = due_ms(state, view.policy)
+    due = due_ms(state, view.settings)
     return Insertion(
         worker=worker,
         seen=known.text,
@@ -212,9 +212,9 @@ def _most_inserts(view: ReplayView, chunks: int) -> int | None:
 
     Chunks that a closed gap completes cannot be divided. They count as the most that may be inserted at once.
     """
-    policy: ReplaySettings = view.policy
-    credit = inserts_open(view.position, policy.limiter, policy.min_size_to_sample)
-    at_once = largest_insert(policy.limiter)
+    settings: ReplaySettings = view.settings
+    credit = inserts_open(view.position, settings.limiter, settings.min_size_to_sample)
+    at_once = largest_insert(settings.limiter)
     if credit is None or at_once is None or not chunks:
         return None
     return view.position.inserts + credit + max(0, chunks - at_once)

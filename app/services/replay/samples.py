@@ -139,8 +139,8 @@ class ReplaySamples:
                 if again is not None:
                     return again
                 continue
-            wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
-            sampling = sampling_of(request, view.policy.sampling)
+            wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.settings)
+            sampling = sampling_of(request, view.settings.sampling)
             lease = self._lease(request, view)
             found: SampleManifest | LimiterBlock | None = _blocks(view, [*ahead, request])[-1]
             if found is None:
@@ -154,7 +154,7 @@ class ReplaySamples:
 
     async def _note_demand(self, run: str, wanted: int, view: ReplayView) -> None:
         """Allow the inserts that a sample needs, whether its trainer waits here or polls."""
-        demand = None if view.policy.limiter is None else demand_to_note(wanted, view.demand, view.context.clock_ms)
+        demand = None if view.settings.limiter is None else demand_to_note(wanted, view.demand, view.context.clock_ms)
         if demand is not None:
             await self._replay.note_demand(run, *demand)
 
@@ -276,11 +276,11 @@ class ReplaySamples:
 
 def _blocks(view: ReplayView, requests: Sequence[ReplaySampleRequest]) -> list[LimiterBlock | None]:
     """Return what blocks each request after those before it. None means not blocked, or invalid: its attempt raises."""
-    policy, counts = view.policy, dict[int, int]()
+    settings, counts = view.settings, dict[int, int]()
     for position, request in enumerate(requests):
         with suppress(InvalidField):
-            counts[position] = chunks_wanted(request.num_fragments, request.num_chunks, policy)
-    blocks = samples_in_order(list(counts.values()), view.position, policy.limiter, policy.min_size_to_sample)
+            counts[position] = chunks_wanted(request.num_fragments, request.num_chunks, settings)
+    blocks = samples_in_order(list(counts.values()), view.position, settings.limiter, settings.min_size_to_sample)
     found = dict(zip(counts, blocks, strict=True))
     return [found.get(position) for position in range(len(requests))]
 

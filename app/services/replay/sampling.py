@@ -47,8 +47,8 @@ class ChunkSampling:
         for _ in range(_ATTEMPTS):
             if seen is None:
                 raise no_buffer(run)
-            policy = seen.policy
-            blocked = may_sample(wanted, seen.position, policy.limiter, policy.min_size_to_sample)
+            settings = seen.settings
+            blocked = may_sample(wanted, seen.position, settings.limiter, settings.min_size_to_sample)
             if blocked is not None:
                 return blocked
             found = await self._draw(run, seen, lease, wanted, sampling)
@@ -67,7 +67,7 @@ class ChunkSampling:
         counts = await self.counts(run, view, sampling)
         if not counts.chunks:
             return Missed("short")
-        drawn_on, seed = DrawnOn(sampling, totals_of(counts, sampling.strategy)), view.policy.seed
+        drawn_on, seed = DrawnOn(sampling, totals_of(counts, sampling.strategy)), view.settings.seed
         counter, taken = view.total("draws"), tuple[ChunkDraw, ...]()
         while True:
             draws, counter = await in_thread_if(
@@ -99,9 +99,9 @@ class ChunkSampling:
 
 def sampling_limits(view: ReplayView) -> Limits:
     """Return the limits of what may be sampled now. They also exclude ineligible chunks that are not swept yet."""
-    policy, context = view.policy, view.context
-    oldest_ms = 0 if policy.max_age_s is None else context.clock_ms - round(1000 * policy.max_age_s)
+    settings, context = view.settings, view.context
+    oldest_ms = 0 if settings.max_age_s is None else context.clock_ms - round(1000 * settings.max_age_s)
     most = None
-    if policy.limiter is not None:
-        most = view.position.samples + samples_open(view.position, policy.limiter, policy.min_size_to_sample)
-    return Limits(oldest_fresh(context.version, policy.max_staleness), oldest_ms, most)
+    if settings.limiter is not None:
+        most = view.position.samples + samples_open(view.position, settings.limiter, settings.min_size_to_sample)
+    return Limits(oldest_fresh(context.version, settings.max_staleness), oldest_ms, most)

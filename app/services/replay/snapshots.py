@@ -39,7 +39,7 @@ class ReplaySnapshots:
         while attempts.again():
             view, there = await self._look(run)
             names = {one.slot: one.name for one in there}
-            slot, gone = place_snapshot(name, names, view.policy.keep_snapshots, MAX_SNAPSHOTS)
+            slot, gone = place_snapshot(name, names, view.settings.keep_snapshots, MAX_SNAPSHOTS)
             taken = await self._snapshots.take(run, name, view, slot, gone)
             if taken is not None:
                 return taken
@@ -107,6 +107,6 @@ def _of(there: list[SnapshotRecord], name: str, run: str) -> SnapshotRecord:
 
 
 def _check_groups(snapshot: SnapshotRecord, fresh_fraction: float) -> None:
-    if fresh_fraction < 1 and not snapshot.policy.groups:
+    if fresh_fraction < 1 and not snapshot.settings.groups:
         needed = f"`fresh_fraction` of the run is {fresh_fraction}, so batches need groups of the buffer"
         raise InvalidField(f"was taken without groups, but {needed}: set `fresh_fraction` to 1 first", ("name",))

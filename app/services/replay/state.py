@@ -31,7 +31,7 @@ class BufferState:
     """The present state of a replay buffer.
 
     Attributes:
-        policy: Its configuration.
+        settings: Its configuration.
         session: The training attempt in progress.
         policy_version: The current policy version.
         sampleable_chunks: Chunks that may be sampled now.
@@ -61,7 +61,7 @@ class BufferState:
         workers: The workers by name.
     """
 
-    policy: ReplaySettings
+    settings: ReplaySettings
     session: int
     policy_version: int
     sampleable_chunks: int
@@ -93,16 +93,16 @@ class BufferState:
     @property
     def filled_share(self) -> float:
         """The chunks in it as a part of the most that it may have."""
-        return (self.sampleable_chunks + self.reserved_chunks + self.archived_chunks) / self.policy.max_chunks
+        return (self.sampleable_chunks + self.reserved_chunks + self.archived_chunks) / self.settings.max_chunks
 
 
 async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> BufferState:
     """Read the state of a buffer. It is not one snapshot: changes in the meantime may be included in part."""
     view = summary.view
-    policy, position, clock_ms = view.policy, view.position, view.context.clock_ms
+    settings, position, clock_ms = view.settings, view.position, view.context.clock_ms
     facts = tuple(_facts(name, worker, clock_ms) for name, worker in (await replay.workers(run)).items())
     return BufferState(
-        policy=policy,
+        settings=settings,
         session=view.context.session,
         policy_version=view.context.version,
         sampleable_chunks=view.size,
@@ -120,11 +120,11 @@ async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> B
         retired=view.named("retired:"),
         gaps=view.total("gaps"),
         versions=dict(sorted((await replay.versions(run)).items())),
-        uses=await _uses(replay, run, policy),
+        uses=await _uses(replay, run, settings),
         position=position,
-        limiter_error=None if policy.limiter is None else error(position, policy.limiter),
-        inserts_blocked=may_insert(1, position, policy.limiter, policy.min_size_to_sample),
-        samples_blocked=may_sample(1, position, policy.limiter, policy.min_size_to_sample),
+        limiter_error=None if settings.limiter is None else error(position, settings.limiter),
+        inserts_blocked=may_insert(1, position, settings.limiter, settings.min_size_to_sample),
+        samples_blocked=may_sample(1, position, settings.limiter, settings.min_size_to_sample),
         samples_held=summary.samples,
         avg_reuse=_mean(view, "retired_uses", "retired_chunks"),
         avg_staleness=_mean(view, "sampled_staleness", "sampled_chunks"),
@@ -137,8 +137,8 @@ def _mean(view: ReplayView, total: str, count: str) -> float | None:
     return view.total(total) / view.total(count) if view.total(count) else None
 
 
-async def _uses(replay: ReplayStore, run: str, policy: ReplaySettings) -> dict[int, int]:
-    most = min(_MOST_USES, policy.max_reuse or _MOST_USES)
+async def _uses(replay: ReplayStore, run: str, settings: ReplaySettings) -> dict[int, int]:
+    most = min(_MOST_USES, settings.max_reuse or _MOST_USES)
     ranges: list[tuple[int | str, int | str]] = [(-uses, -uses) for uses in range(most)]
     counts = await replay.counted(run, "uses", [*ranges, ("-inf", -most)])
     return {uses: count for uses, count in enumerate(counts) if count}

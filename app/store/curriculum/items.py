@@ -186,7 +186,7 @@ class ItemStore:
             number=sample.number,
             sample_id=sample.sample_id,
             attempt=sample.attempt,
-            ttl_ms=round(1000 * view.policy.in_flight_ttl_s),
+            ttl_ms=round(1000 * view.settings.in_flight_ttl_s),
             wanted=wanted,
             orders=" ".join(orders),
             request_id=request_id or sample.sample_id,  # for a repetition of this command

@@ -56,7 +56,7 @@ class CurriculumStateStore:
         numbers = {int(number): name for name, number in parse_pairs(names).items()}
         values = {named_arm(key, numbers): value for key, value in parse_pairs(arms).items()}
         counter, samples, updates = (int(total or 0) for total in totals)
-        return CurriculumHeader(view.policy, counter, samples, updates, values), [
+        return CurriculumHeader(view.settings, counter, samples, updates, values), [
             name for _, name in sorted(numbers.items())
         ]
 
@@ -105,7 +105,7 @@ class CurriculumStateStore:
         command = scripts.begin_loading(
             CurriculumKeys(RunKeys(run), curriculum_id),
             curriculum_id=curriculum_id,
-            config=settings_text(header.policy),
+            config=settings_text(header.settings),
             revision=revision,
             random_counter=header.counter,
             sample_count=header.samples,

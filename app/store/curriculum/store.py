@@ -46,7 +46,7 @@ class CurriculumView:
         name: Its name.
         curriculum_id: The id in the names of its keys.
         revision: Changes whenever its settings do.
-        policy: Its configuration.
+        settings: Its configuration.
         samples: Samples so far.
         step: The run's: batches handed out so far.
         clock_ms: The run clock.
@@ -57,7 +57,7 @@ class CurriculumView:
     name: str
     curriculum_id: str
     revision: str
-    policy: CurriculumSettings
+    settings: CurriculumSettings
     samples: int
     step: int
     clock_ms: int
@@ -180,7 +180,13 @@ class CurriculumStore:
                 if len(self._ids) >= _MOST_KNOWN:
                     self._ids.clear()
                 known = self._ids[run, name] = found.decode()
-            found, time, service, (step, *clock, policy), (config, revision, samples) = await self._connection.pipeline(
+            (
+                found,
+                time,
+                service,
+                (step, *clock, settings),
+                (config, revision, samples),
+            ) = await self._connection.pipeline(
                 [
                     ("HGET", keys.curricula, name),
                     *CLOCK_COMMANDS,
@@ -196,16 +202,16 @@ class CurriculumStore:
                 name=name,
                 curriculum_id=known,
                 revision=revision.decode(),
-                policy=parse_curriculum_settings(config),
+                settings=parse_curriculum_settings(config),
                 samples=int(samples or 0),
                 step=int(step or 0),
                 clock_ms=Now(time, service).run_clock_of(clock),
-                memory_ms=parse_policy(policy).request_memory_ms,
+                memory_ms=parse_policy(settings).request_memory_ms,
             )
         return None
 
     async def put(
-        self, run: str, name: str, curriculum_id: str, policy: CurriculumSettings, old: str, new: str
+        self, run: str, name: str, curriculum_id: str, settings: CurriculumSettings, old: str, new: str
     ) -> scripts.PutOutcome:
         """Write a curriculum's settings, and create it if it does not exist. Safe to repeat.
 
@@ -213,7 +219,7 @@ class CurriculumStore:
             run: The run's name.
             name: The curriculum's name.
             curriculum_id: The id in the names of its keys. A new curriculum needs an unused one.
-            policy: Its configuration.
+            settings: Its configuration.
             old: The revision that this was decided on; empty for a new curriculum.
             new: The revision from now on; it must be unique.
 
@@ -227,7 +233,7 @@ class CurriculumStore:
             curriculum_id=curriculum_id,
             old=old,
             new=new,
-            config=settings_text(policy),
+            config=settings_text(settings),
             most_curricula=MAX_CURRICULA,
         )
         (word,) = await self._connection.run(command)

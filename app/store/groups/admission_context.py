@@ -18,7 +18,7 @@ class ObservingCurriculum:
     """A curriculum that observes an environment's groups: what its keys are named by, and its configuration."""
 
     curriculum_id: str
-    policy: CurriculumSettings
+    settings: CurriculumSettings
 
 
 @dataclass(frozen=True, slots=True)

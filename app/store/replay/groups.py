@@ -82,7 +82,7 @@ class GroupInsertionStore:
             return None
         group_ids = [group_id.decode() for group_id in found]
         wanted = ("HMGET", keys.replay_part("fragments"), *group_ids)
-        commands = [wanted, *candidate_commands(keys, view.policy.eviction, candidates)]
+        commands = [wanted, *candidate_commands(keys, view.settings.eviction, candidates)]
         entries, *victims = await self._connection.pipeline(commands)
         pairs = zip(group_ids, entries, strict=True)
         stored = [parse_fragment(group_id, entry.decode()) for group_id, entry in pairs if entry is not None]
@@ -96,7 +96,7 @@ class GroupInsertionStore:
             ``taken``; or, with nothing changed, ``outdated`` or ``crowded`` (more victims are needed): look again, plan
             again.
         """
-        policy = view.policy
+        settings = view.settings
         plan = {
             "fragments": [fragment_values(*one) for one in insertion.fragments],
             "chunks": [chunk_values(one) for one in insertion.chunks],
@@ -108,8 +108,8 @@ class GroupInsertionStore:
             ReplayKeys(RunKeys(run)),
             revision=view.revision,
             policy_version=view.context.version,
-            max_chunks=policy.max_chunks,
-            max_bytes=policy.max_bytes,
+            max_chunks=settings.max_chunks,
+            max_bytes=settings.max_bytes,
             plan=plan,
             group_ids=insertion.groups,
         )

@@ -25,7 +25,7 @@ class SnapshotRecord:
         revision: The buffer's revision at that time. No other snapshot has it.
         taken_ms: Run clock when it was taken.
         policy_version: The policy version that was in force.
-        policy: The configuration.
+        settings: The configuration.
         session: The training attempt that was in progress.
         chunks: Chunks that were not retired.
         chunk_bytes: Their payload.
@@ -38,7 +38,7 @@ class SnapshotRecord:
     revision: str
     taken_ms: int
     policy_version: int
-    policy: ReplaySettings
+    settings: ReplaySettings
     session: int
     chunks: int
     chunk_bytes: int
@@ -129,7 +129,7 @@ class SnapshotStore:
             decided_on=view.revision,
             policy_version=view.context.version,
             snapshot_revision=snapshot.revision,
-            max_reuse=snapshot.policy.max_reuse,
+            max_reuse=snapshot.settings.max_reuse,
             memory_ms=view.memory_ms,
             settle=settle,
         )
@@ -164,7 +164,7 @@ def _parse(slot: int, found: Mapping[bytes, bytes]) -> SnapshotRecord:
         revision=fields["revision"],
         taken_ms=int(fields["snapshot_ms"]),
         policy_version=int(fields["snapshot_version"]),
-        policy=parse_replay_settings(fields["config"]),
+        settings=parse_replay_settings(fields["config"]),
         session=int(fields["session"]),
         chunks=int(fields.get("chunks", 0)),
         chunk_bytes=int(fields.get("chunk_bytes", 0)),

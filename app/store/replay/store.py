@@ -69,7 +69,7 @@ class ReplayStore:
     async def takes_groups(self, run: str) -> bool:
         """Return whether the run has a buffer that takes the groups of acknowledged batches."""
         view = await self.view(run)
-        return view is not None and view.policy.groups
+        return view is not None and view.settings.groups
 
     async def summaries(self, runs: Sequence[str]) -> dict[str, ReplaySummary]:
         """Read buffers with the numbers of their contents, in one round trip; runs without a buffer are left out."""
@@ -115,13 +115,13 @@ class ReplayStore:
         return read_candidates(await self._connection.pipeline(candidate_commands(RunKeys(run), eviction, most)), most)
 
     async def put(
-        self, run: str, policy: ReplaySettings, session: int, offset: float, revision: str, *, settle: bool
+        self, run: str, settings: ReplaySettings, session: int, offset: float, revision: str, *, settle: bool
     ) -> bool:
         """Write the configuration and the session.
 
         Args:
             run: The run's name.
-            policy: The configuration.
+            settings: The configuration.
             session: The training attempt in progress.
             offset: The rate limiter's offset.
             revision: The revision this was decided on; empty for a new buffer.
@@ -133,7 +133,7 @@ class ReplayStore:
         command = scripts.put_replay(
             RunKeys(run),
             decided_on=revision,
-            config=settings_text(policy),
+            config=settings_text(settings),
             session=session,
             offset=repr(offset),
             settle=settle,
@@ -185,8 +185,8 @@ class ReplayStore:
                 revision=view.revision,
                 policy_version=view.context.version,
                 most_inserts=insertion.most_inserts,
-                max_chunks=view.policy.max_chunks,
-                max_bytes=view.policy.max_bytes,
+                max_chunks=view.settings.max_chunks,
+                max_bytes=view.settings.max_bytes,
                 unreserved=-1 if reserved else 0,
                 plan=plan,
             )
@@ -242,7 +242,7 @@ class ReplayStore:
             command = scripts.place_chunks(
                 ReplayKeys(RunKeys(run)),
                 revision=view.revision,
-                max_reuse=view.policy.max_reuse,
+                max_reuse=view.settings.max_reuse,
                 chunk_ids=chunk_keys,
             )
             await self._connection.run(command)

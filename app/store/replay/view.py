@@ -38,7 +38,7 @@ class ReplayView:
     """A buffer without its contents. Every use case starts from one such read.
 
     Attributes:
-        policy: Its settings.
+        settings: Its settings.
         revision: Changes whenever the settings or the session do.
         context: The values that decide about chunks now.
         size: Sampleable chunks.
@@ -50,7 +50,7 @@ class ReplayView:
         offset: Added to the error of the rate limiter (`LimiterState`).
     """
 
-    policy: ReplaySettings
+    settings: ReplaySettings
     revision: str
     context: ReplayContext
     size: int
@@ -120,15 +120,15 @@ def view_commands(keys: RunKeys) -> list[Command]:
 
 def read_view(replies: Sequence[Any]) -> ReplayView | None:
     """Parse the replies to `view_commands`; None if the run has no buffer."""
-    time, service, (*clock, version, policy), replay, size = replies
+    time, service, (*clock, version, settings), replay, size = replies
     if b"config" not in replay:
         return None
     texts = {name.decode(): text.decode() for name, text in replay.items()}
-    run_policy = parse_policy(policy)
+    run_policy = parse_policy(settings)
     context = ReplayContext(int(texts["session"]), int(version or 0), Now(time, service).run_clock_of(clock))
     demand, until_ms = map(int, texts.get("demand", "0 0").split())
     return ReplayView(
-        policy=parse_replay_settings(texts["config"]),
+        settings=parse_replay_settings(texts["config"]),
         revision=texts["revision"],
         context=context,
         size=size,

@@ -10,37 +10,37 @@ from tests.core.curriculum.population import Population
 
 def distribution_of(population: Population, progress: float) -> list[float]:
     """Each item's probability to be the next one; of `thompson`, to be the first candidate."""
-    policy, items = population.policy, population.estimates
-    match policy.strategy:
+    settings, items = population.settings, population.estimates
+    match settings.strategy:
         case "easy_first":
-            last = max(1, policy.n_bins - 1)
-            biased = normal([math.exp(-2 * each / last) for each in range(policy.n_bins)])
+            last = max(1, settings.n_bins - 1)
+            biased = normal([math.exp(-2 * each / last) for each in range(settings.n_bins)])
             return by_group(
-                bins(population), [(1 - progress) * each + progress / policy.n_bins for each in biased], policy
+                bins(population), [(1 - progress) * each + progress / settings.n_bins for each in biased], settings
             )
-        case "competence_based" if policy.form == "frontier":
-            return by_group(bins(population), frontier_weights(population), policy)
+        case "competence_based" if settings.form == "frontier":
+            return by_group(bins(population), frontier_weights(population), settings)
         case "competence_based":
-            initial = policy.initial_competence
+            initial = settings.initial_competence
             competence = min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
             order = easiest_first(population)
             allowed = [item for place, item in enumerate(order, 1) if place / len(order) <= competence] or order[:1]
             return [float(item in allowed) / len(allowed) for item in range(len(items))]
         case "learnability":
-            return normal([learnability(policy, each) ** (1 / policy.temperature) for each in items])
+            return normal([learnability(settings, each) ** (1 / settings.temperature) for each in items])
         case "plr":
             return [sum(each) for each in zip(*replay(population), strict=True)]
         case "difficulty_pools":
-            pools = [pool(policy, each) for each in items]
-            return by_group(pools, [policy.hard_weight, policy.normal_weight, policy.easy_weight], policy)
-        case "bandit" if policy.arms == "bins":
-            values = [population.header.arms.get(f"bin:{each}", 0.0) for each in range(policy.n_bins)]
-            return by_group(bins(population), [math.exp(each) for each in values], policy)
+            pools = [pool(settings, each) for each in items]
+            return by_group(pools, [settings.hard_weight, settings.normal_weight, settings.easy_weight], settings)
+        case "bandit" if settings.arms == "bins":
+            values = [population.header.arms.get(f"bin:{each}", 0.0) for each in range(settings.n_bins)]
+            return by_group(bins(population), [math.exp(each) for each in values], settings)
         case "bandit":
             names = sorted(set(population.categories))
             values = [population.header.arms.get(f"category:{name}", 0.0) for name in names]
             groups = [names.index(each) for each in population.categories]
-            return by_group(groups, [math.exp(each) for each in values], policy)
+            return by_group(groups, [math.exp(each) for each in values], settings)
     return [1 / len(items) for _ in items]
 
 
@@ -48,9 +48,9 @@ def normal(weights: list[float]) -> list[float]:
     return [each / sum(weights) for each in weights]
 
 
-def by_group(groups: list[int], weights: list[float], policy: CurriculumSettings) -> list[float]:
+def by_group(groups: list[int], weights: list[float], settings: CurriculumSettings) -> list[float]:
     """A group by its tempered weight among those that have items, an item of it uniformly."""
-    shares = {group: weights[group] ** (1 / policy.temperature) for group in set(groups)}
+    shares = {group: weights[group] ** (1 / settings.temperature) for group in set(groups)}
     return [shares[group] / sum(shares.values()) / groups.count(group) for group in groups]
 
 
@@ -63,29 +63,29 @@ def easiest_first(population: Population) -> list[int]:
 
 def bins(population: Population) -> list[int]:
     """Each item's bin: the k-th fifth of the items by mean reward, and the middle for the others."""
-    known, n_bins = population.standing(ItemIndex.MEAN_REWARD)[::-1].tolist(), population.policy.n_bins
+    known, n_bins = population.standing(ItemIndex.MEAN_REWARD)[::-1].tolist(), population.settings.n_bins
     edges = [number * len(known) // n_bins for number in range(n_bins + 1)]
     found = {item: number for number in range(n_bins) for item in known[edges[number] : edges[number + 1]]}
     return [found.get(item, n_bins // 2) for item in range(len(population.estimates))]
 
 
 def frontier_weights(population: Population) -> list[float]:
-    policy = population.policy
+    settings = population.settings
     easiest = population.standing(ItemIndex.MEAN_REWARD)[::-1].tolist()
-    centre = policy.n_bins // 2
+    centre = settings.n_bins // 2
     if easiest:
-        beyond = [item for item in easiest if population.estimates[item].ema < policy.competence_threshold]
+        beyond = [item for item in easiest if population.estimates[item].ema < settings.competence_threshold]
         centre = bins(population)[beyond[0] if beyond else easiest[-1]]
-    return [math.exp(-((each - centre) ** 2) / (2 * policy.frontier_width**2)) for each in range(policy.n_bins)]
+    return [math.exp(-((each - centre) ** 2) / (2 * settings.frontier_width**2)) for each in range(settings.n_bins)]
 
 
-def learnability(policy: CurriculumSettings, estimate: Estimate) -> float:
+def learnability(settings: CurriculumSettings, estimate: Estimate) -> float:
     """p (1 - p), p rounded to the middle of its cell."""
-    rate = posterior(policy, estimate).mean
+    rate = posterior(settings, estimate).mean
     if not estimate.count and estimate.prior is not None:
-        width = policy.reward_max - policy.reward_min
-        cell = min(31, max(0, math.floor((estimate.prior - policy.reward_min) / width * 32)))
-        rate = posterior(policy, Estimate(prior=policy.reward_min + width * (cell + 0.5) / 32)).mean
+        width = settings.reward_max - settings.reward_min
+        cell = min(31, max(0, math.floor((estimate.prior - settings.reward_min) / width * 32)))
+        rate = posterior(settings, Estimate(prior=settings.reward_min + width * (cell + 0.5) / 32)).mean
     elif estimate.count:
         rate = (math.floor(rate * 128) + 0.5) / 128
     return rate * (1 - rate)
@@ -93,7 +93,7 @@ def learnability(policy: CurriculumSettings, estimate: Estimate) -> float:
 
 def kinds_of(population: Population, progress: float) -> list[list[float]]:
     """The distributions whose mixture a strategy draws from; each sums to its share."""
-    if population.policy.strategy == "plr":
+    if population.settings.strategy == "plr":
         return replay(population)
     return [distribution_of(population, progress)]
 
@@ -121,15 +121,15 @@ def next_free(kinds: list[list[float]], busy: set[int], gone: frozenset[tuple[in
 
 def replay(population: Population) -> list[list[float]]:
     """By score, by staleness, unseen; exact up to 14 samples."""
-    policy, items = population.policy, population.estimates
+    settings, items = population.settings, population.estimates
     seen = [item for item, each in enumerate(items) if each.count]
-    new = (policy.unseen_share if seen else 1.0) if len(seen) < len(items) else 0.0
+    new = (settings.unseen_share if seen else 1.0) if len(seen) < len(items) else 0.0
     best_first = population.standing(ItemIndex.SIGNAL)[::-1].tolist()
-    steepness = 1 / (policy.score_temperature * policy.temperature)
+    steepness = 1 / (settings.score_temperature * settings.temperature)
     scores = normal([(1 + best_first.index(item)) ** -steepness for item in seen])
     ages = [population.header.samples + 1 - items[item].drawn for item in seen]
-    stale = normal([age ** (1 / policy.temperature) for age in ages])
-    rho = policy.staleness_share
+    stale = normal([age ** (1 / settings.temperature) for age in ages])
+    rho = settings.staleness_share
     by_score, by_age = [0.0] * len(items), [0.0] * len(items)
     unseen = [0.0 if each.count else new / max(1, len(items) - len(seen)) for each in items]
     for item, score, age in zip(seen, scores, stale, strict=True):
@@ -138,9 +138,9 @@ def replay(population: Population) -> list[list[float]]:
     return [by_score, by_age, unseen]
 
 
-def pool(policy: CurriculumSettings, estimate: Estimate) -> int:
+def pool(settings: CurriculumSettings, estimate: Estimate) -> int:
     """0 hard, 1 normal, 2 easy."""
     mean = estimate.last if estimate.count else estimate.prior
     if mean is None:
         return 1
-    return 0 if mean <= policy.hard_threshold else 2 if mean >= policy.easy_threshold else 1
+    return 0 if mean <= settings.hard_threshold else 2 if mean >= settings.easy_threshold else 1

@@ -53,13 +53,13 @@ class Population:
         }
 
     @classmethod
-    def of(cls, policy: CurriculumSettings, items: int, categories: Sequence[str] = ()) -> "Population":
+    def of(cls, settings: CurriculumSettings, items: int, categories: Sequence[str] = ()) -> "Population":
         """Make a population without observations."""
-        return cls(CurriculumHeader(policy), [unseen()] * items, categories)
+        return cls(CurriculumHeader(settings), [unseen()] * items, categories)
 
     @property
-    def policy(self) -> CurriculumSettings:
-        return self.header.policy
+    def settings(self) -> CurriculumSettings:
+        return self.header.settings
 
     @property
     def estimates(self) -> list[Estimate]:
@@ -85,7 +85,7 @@ class Population:
     def counts(self) -> ItemCounts:
         """Count what the strategy asks for."""
         asked = list[int]()
-        for index, group in groupby(spans(self.policy, self.header.samples), key=lambda each: each.index):
+        for index, group in groupby(spans(self.settings, self.header.samples), key=lambda each: each.index):
             bounds = np.array([(span.low, span.high) for span in group])
             scores = self._scores(index)[self.standing(index)]
             asked += np.diff(np.searchsorted(scores, bounds), axis=1).ravel().tolist()
@@ -100,19 +100,19 @@ class Population:
     def sample(self, n: int, progress: float = 0.0, own_seed: int | None = None) -> list[int]:
         """Hand out items, as the service does."""
         taken: list[int] = []
-        compares = self.policy.strategy == "thompson"
+        compares = self.settings.strategy == "thompson"
         for attempt in range(ATTEMPTS):
             counts = self.counts()
             seed, counter = self._claim(own_seed, attempt)
-            wanted = thompson.candidates_for(self.policy, n) if compares else n - len(taken)
+            wanted = thompson.candidates_for(self.settings, n) if compares else n - len(taken)
             more = draws_for(wanted, counts.items, int(self.in_flight.sum()), attempt)
             if compares:
                 places = self._candidates(thompson.candidate_ranges(more, counts.items, seed, counter))
             else:
-                places = [self.at(draw) for draw in choose(parts(self.policy, counts, progress), more, seed, counter)]
+                places = [self.at(draw) for draw in choose(parts(self.settings, counts, progress), more, seed, counter)]
             found = list(dict.fromkeys(item for item in places if not self.in_flight[item]))[:wanted]
             if compares:
-                ranked = thompson.best(self.policy, Evidence.of(self.estimates_of(found)), seed, counter)
+                ranked = thompson.best(self.settings, Evidence.of(self.estimates_of(found)), seed, counter)
                 found = [found[place] for place in ranked][: n - len(taken)]
             taken += found
             self.in_flight[found] = True
@@ -140,10 +140,10 @@ class Population:
         """An item's bin."""
         stands, scores = self._stands(ItemIndex.MEAN_REWARD), self._scores(ItemIndex.MEAN_REWARD)
         if not stands[item]:
-            return middle(self.policy.n_bins)
+            return middle(self.settings.n_bins)
         below = np.count_nonzero(stands & (scores < scores[item]))
         ties = np.count_nonzero(stands[:item] & (scores[:item] == scores[item]))
-        return bin_of(int(below + ties), int(np.count_nonzero(stands)), self.policy.n_bins)
+        return bin_of(int(below + ties), int(np.count_nonzero(stands)), self.settings.n_bins)
 
     def observe(self, item: int, rewards: Sequence[float]) -> None:
         """Take down an observation."""
@@ -151,13 +151,13 @@ class Population:
 
     def observe_all(self, items: Sequence[int], rewards: Sequence[Sequence[float]]) -> None:
         """Take down observations of different items."""
-        changes = [_observed(self.policy, tuple(each)) for each in rewards]
+        changes = [_observed(self.settings, tuple(each)) for each in rewards]
         arms = dict(self.header.arms)
         for item, change in zip(items, changes, strict=True):
-            if self.policy.strategy == "bandit":
-                by_bin = self.policy.arms == "bins"
+            if self.settings.strategy == "bandit":
+                by_bin = self.settings.arms == "bins"
                 arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
-                step = arm_step(self.policy, change)
+                step = arm_step(self.settings, change)
                 arms[arm] = step.keep * arms[arm] + step.gain if arm in arms else step.first
         seen, steps = self.numbers["count"][items] > 0, np.array(changes)
         for number, name in enumerate(EstimateUpdate._fields):
@@ -173,7 +173,7 @@ class Population:
             return own_seed, attempt
         counter = self.header.counter
         self.header = replace(self.header, counter=counter + 1)
-        return self.policy.seed, counter
+        return self.settings.seed, counter
 
     def _stands(self, index: ItemIndex) -> NDArray[np.bool_]:
         seen, prior_only = self.numbers["count"] > 0, ~np.isnan(self.numbers["prior"])

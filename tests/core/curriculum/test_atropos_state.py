@@ -94,9 +94,9 @@ def test_fault_the_competence_threshold_was_never_used() -> None:
     """Here it is the reward level that marks the frontier."""
     items = [Estimate(each / 100, 1) for each in range(100)]
     bins = {
-        threshold: frontier(policy, Population(CurriculumHeader(policy), items).counts())
+        threshold: frontier(settings, Population(CurriculumHeader(settings), items).counts())
         for threshold in (-1, 0.05, 0.5, 0.75, 2)
-        for policy in [FRONTIER.model_copy(update={"competence_threshold": threshold})]
+        for settings in [FRONTIER.model_copy(update={"competence_threshold": threshold})]
     }
     assert bins == {-1: 4, 0.05: 4, 0.5: 2, 0.75: 1, 2: 0}
 
@@ -113,16 +113,16 @@ def test_fault_competence_was_the_progress_of_steps() -> None:
     assert frontiers == [2, 4, 4, 4]
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_fault_an_update_took_time_in_proportion_to_the_items(policy: CurriculumSettings) -> None:
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_fault_an_update_took_time_in_proportion_to_the_items(settings: CurriculumSettings) -> None:
     """Here no rule ever sees an item but the one observed; what must be counted and drawn from does not grow."""
     sizes = []
     for items in (1_000, 100_000):
         halves = dict.fromkeys(ItemIndex, items) | {ItemIndex.PRIOR_ONLY: 0}
-        counted = Population.of(policy, 0).counts()
-        asked = spans(policy, 500)
+        counted = Population.of(settings, 0).counts()
+        asked = spans(settings, 500)
         mixture = parts(
-            policy,
+            settings,
             replace(counted, lengths=halves, spans=(items // 200,) * len(asked), categories={"a": items}, samples=500),
             0.5,
         )
@@ -131,34 +131,34 @@ def test_fault_an_update_took_time_in_proportion_to_the_items(policy: Curriculum
     assert sizes[0][0] <= 160
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_fault_the_generator_was_global_and_not_in_the_state(policy: CurriculumSettings) -> None:
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_fault_the_generator_was_global_and_not_in_the_state(settings: CurriculumSettings) -> None:
     """Here another's use of numpy's generator changes nothing, nor is it used; test_restoring.py has the rest."""
     taken = []
     for disturbed in (False, True):
         np.random.seed(7 if disturbed else 8)
         before = np.random.get_state()[1].tolist()  # type: ignore[index,union-attr]
-        population = Population.of(policy, 50)
+        population = Population.of(settings, 50)
         taken.append([population.sample(5, 0.5) for _ in range(3)])
         assert np.random.get_state()[1].tolist() == before  # type: ignore[index,union-attr]
     assert taken[0] == taken[1]
 
 
 @pytest.mark.parametrize(
-    "policy",
+    "settings",
     [each for each in EXAMPLES if each.strategy != "uniform"],
     ids=lambda each: each.strategy,
 )
-def test_fault_nothing_ever_called_update_or_sample(policy: CurriculumSettings) -> None:
+def test_fault_nothing_ever_called_update_or_sample(settings: CurriculumSettings) -> None:
     """Here what is observed changes what is sampled: the same groups, of other items."""
     distributions = []
     for shift in (0, 3):
-        population = Population.of(policy, 8, ["a", "b"] * 4)
+        population = Population.of(settings, 8, ["a", "b"] * 4)
         for item in range(8):
             passed = 8 - (item + shift) % 8
             population.observe(item, [1.0] * passed + [0.0] * (8 - passed))
-        if policy.strategy == "thompson":
-            distributions.append(best_probabilities(policy, population.estimates))
+        if settings.strategy == "thompson":
+            distributions.append(best_probabilities(settings, population.estimates))
         else:
             distributions.append(distribution_by_parts(population, 0.1))
     assert distributions[0] != pytest.approx(distributions[1])

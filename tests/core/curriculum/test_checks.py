@@ -7,16 +7,21 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from app.core.curriculum.checks import check_policy, check_total_steps, progress
+from app.core.curriculum.checks import check_settings, check_total_steps, progress
 from app.core.curriculum.strategies.table import needs_progress
 from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy, Form
 from lachesis.wire.errors import InvalidField
 
 
 def test_the_defaults_are_those_of_atropos() -> None:
-    policy = CurriculumSettings()
-    check_policy(policy)
-    assert (policy.n_bins, policy.temperature, policy.ema_alpha, policy.competence_threshold) == (5, 1.0, 0.3, 0.5)
+    settings = CurriculumSettings()
+    check_settings(settings)
+    assert (settings.n_bins, settings.temperature, settings.ema_alpha, settings.competence_threshold) == (
+        5,
+        1.0,
+        0.3,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,25 +62,25 @@ def test_a_setting_out_of_bounds_is_refused_by_its_name(name: str, bad: Any) -> 
 )
 def test_settings_that_do_not_fit_together_are_refused_by_name(name: str, bad: float) -> None:
     with pytest.raises(InvalidField) as refused:
-        check_policy(CurriculumSettings(**{name: bad}))  # type: ignore[arg-type]
+        check_settings(CurriculumSettings(**{name: bad}))  # type: ignore[arg-type]
     assert refused.value.location == (name,)
     assert name not in refused.value.message
 
 
 def test_weights_that_are_all_0_are_refused() -> None:
     with pytest.raises(InvalidField, match=r"^normal_weight: is 0, as are hard_weight and easy_weight"):
-        check_policy(CurriculumSettings(hard_weight=0, normal_weight=0, easy_weight=0))
+        check_settings(CurriculumSettings(hard_weight=0, normal_weight=0, easy_weight=0))
 
 
 def test_progress_ends_at_1_and_a_request_says_better_than_the_settings() -> None:
-    policy = CurriculumSettings(strategy="easy_first", total_steps=10)
-    assert [progress(policy, step) for step in (0, 5, 10, 11)] == [0, 0.5, 1, 1]
-    assert progress(policy, 5, 20) == 0.25
+    settings = CurriculumSettings(strategy="easy_first", total_steps=10)
+    assert [progress(settings, step) for step in (0, 5, 10, 11)] == [0, 0.5, 1, 1]
+    assert progress(settings, 5, 20) == 0.25
     assert progress(CurriculumSettings(), 5) == 0
 
 
 @pytest.mark.parametrize(
-    ("policy", "step", "total_steps", "place"),
+    ("settings", "step", "total_steps", "place"),
     [
         (CurriculumSettings(), -1, None, "step"),
         (CurriculumSettings(), 0, 0, "total_steps"),
@@ -83,9 +88,11 @@ def test_progress_ends_at_1_and_a_request_says_better_than_the_settings() -> Non
         (CurriculumSettings(strategy="competence_based"), 5, None, "total_steps"),
     ],
 )
-def test_progress_is_never_guessed(policy: CurriculumSettings, step: int, total_steps: int | None, place: str) -> None:
+def test_progress_is_never_guessed(
+    settings: CurriculumSettings, step: int, total_steps: int | None, place: str
+) -> None:
     with pytest.raises(InvalidField) as refused:
-        progress(policy, step, total_steps)
+        progress(settings, step, total_steps)
     assert refused.value.location == (place,)
     assert place not in refused.value.message
 
@@ -99,11 +106,11 @@ def test_the_description_of_total_steps_names_the_strategies_that_need_them() ->
 @pytest.mark.parametrize("form", get_args(Form))
 @pytest.mark.parametrize("strategy", get_args(CurriculumStrategy))
 def test_settings_that_pass_are_enough_to_tell_progress(strategy: CurriculumStrategy, form: Form) -> None:
-    policy = CurriculumSettings(strategy=strategy, form=form)
-    if needs_progress(policy):
+    settings = CurriculumSettings(strategy=strategy, form=form)
+    if needs_progress(settings):
         with pytest.raises(InvalidField) as refused:
-            check_total_steps(policy)
+            check_total_steps(settings)
         assert refused.value.location == ("total_steps",)
-        policy = policy.model_copy(update={"total_steps": 10})
-    check_total_steps(policy)
-    assert progress(policy, 5) == (0.5 if policy.total_steps else 0)
+        settings = settings.model_copy(update={"total_steps": 10})
+    check_total_steps(settings)
+    assert progress(settings, 5) == (0.5 if settings.total_steps else 0)

@@ -27,52 +27,52 @@ POLICIES = st.builds(
 @examples(300)
 @given(POLICIES, st.lists(REWARDS, min_size=1, max_size=6), st.none() | st.floats(-1, 2))
 def test_estimates_are_what_their_histories_say(
-    policy: CurriculumSettings, groups: list[list[float]], prior: float | None
+    settings: CurriculumSettings, groups: list[list[float]], prior: float | None
 ) -> None:
     estimate = unseen(prior)
     for rewards in groups:
-        estimate = after(estimate, observed(policy, rewards))
+        estimate = after(estimate, observed(settings, rewards))
     means = [sum(rewards) / len(rewards) for rewards in groups]
     ema = means[0]
     for mean in means[1:]:
-        ema += policy.ema_alpha * (mean - ema)
-    span = policy.reward_max - policy.reward_min
+        ema += settings.ema_alpha * (mean - ema)
+    span = settings.reward_max - settings.reward_min
     passed = failed = 0.0
     for age, rewards in enumerate(reversed(groups)):
-        shares = [min(1.0, max(0.0, (reward - policy.reward_min) / span)) for reward in rewards]
-        passed += sum(shares) * (1 - policy.forgetting) ** age
-        failed += (len(shares) - sum(shares)) * (1 - policy.forgetting) ** age
+        shares = [min(1.0, max(0.0, (reward - settings.reward_min) / span)) for reward in rewards]
+        passed += sum(shares) * (1 - settings.forgetting) ** age
+        failed += (len(shares) - sum(shares)) * (1 - settings.forgetting) ** age
     expected = {"ema": ema, "count": len(groups), "last": means[-1], "passed": passed, "failed": failed}
     assert {name: getattr(estimate, name) for name in expected} == pytest.approx(expected, abs=1e-9)
     assert estimate.signal == pytest.approx(sum(abs(r - means[-1]) for r in groups[-1]) / len(groups[-1]), abs=1e-9)
     assert (estimate.prior, estimate.drawn) == (prior, 0)
-    assert posterior(policy, estimate).mean == pytest.approx((1 + passed) / (2 + passed + failed))
+    assert posterior(settings, estimate).mean == pytest.approx((1 + passed) / (2 + passed + failed))
 
 
 def test_the_tests_population_carries_out_what_observations_say() -> None:
-    policy, groups = CurriculumSettings(), [[0.0, 1.0, 1.0], [0.5], [1.0, 0.0]]
-    population, estimate = Population(CurriculumHeader(policy), [unseen(), unseen(0.25)]), unseen(0.25)
+    settings, groups = CurriculumSettings(), [[0.0, 1.0, 1.0], [0.5], [1.0, 0.0]]
+    population, estimate = Population(CurriculumHeader(settings), [unseen(), unseen(0.25)]), unseen(0.25)
     for rewards in groups:
         population.observe(1, rewards)
-        estimate = after(estimate, observed(policy, rewards))
+        estimate = after(estimate, observed(settings, rewards))
     assert population.estimates == [unseen(), estimate]
 
 
 def test_the_first_score_initialises_and_a_group_counts_as_its_mean() -> None:
     """As in Atropos: alpha 0.3."""
-    policy = CurriculumSettings()
-    first = after(unseen(), observed(policy, [1, 1, 0, 0, 0, 0, 0, 0]))
+    settings = CurriculumSettings()
+    first = after(unseen(), observed(settings, [1, 1, 0, 0, 0, 0, 0, 0]))
     assert first.ema == 0.25
-    assert after(first, observed(policy, [1])).ema == pytest.approx(0.7 * 0.25 + 0.3)
+    assert after(first, observed(settings, [1])).ema == pytest.approx(0.7 * 0.25 + 0.3)
 
 
 def test_a_prior_is_evidence_until_the_first_observation() -> None:
-    policy = CurriculumSettings(prior_weight=6)
-    assert posterior(policy, unseen(0.5)) == (4, 4)
-    assert posterior(policy, unseen(2.0)) == (7, 1)
-    assert posterior(policy, unseen()) == (1, 1)
-    assert posterior(policy, after(unseen(0.9), observed(policy, [0, 0]))) == (1, 3)
-    assert after(unseen(0.9), observed(policy, [0, 0])).ema == 0
+    settings = CurriculumSettings(prior_weight=6)
+    assert posterior(settings, unseen(0.5)) == (4, 4)
+    assert posterior(settings, unseen(2.0)) == (7, 1)
+    assert posterior(settings, unseen()) == (1, 1)
+    assert posterior(settings, after(unseen(0.9), observed(settings, [0, 0]))) == (1, 3)
+    assert after(unseen(0.9), observed(settings, [0, 0])).ema == 0
 
 
 @given(st.floats(-MAX_REWARD, MAX_REWARD), st.integers(1, 20))
@@ -104,25 +104,25 @@ def test_the_largest_rewards_overflow_nothing(rewards: list[float]) -> None:
 
 
 @given(POLICIES, st.floats(-5, 5))
-def test_a_reward_is_a_pass_by_its_place_between_the_ends(policy: CurriculumSettings, reward: float) -> None:
-    share = pass_share(policy, reward)
+def test_a_reward_is_a_pass_by_its_place_between_the_ends(settings: CurriculumSettings, reward: float) -> None:
+    share = pass_share(settings, reward)
     assert 0 <= share <= 1
-    assert pass_share(policy, policy.reward_max) == 1
-    assert pass_share(policy, policy.reward_min) == 0
+    assert pass_share(settings, settings.reward_max) == 1
+    assert pass_share(settings, settings.reward_min) == 0
 
 
 @examples(100)
 @given(POLICIES, st.lists(st.tuples(st.none() | st.floats(-4, 4), st.lists(REWARDS, max_size=3)), max_size=5))
 def test_the_posteriors_of_several_items_are_those_of_each(
-    policy: CurriculumSettings, items: list[tuple[float | None, list[list[float]]]]
+    settings: CurriculumSettings, items: list[tuple[float | None, list[list[float]]]]
 ) -> None:
     estimates = []
     for prior, groups in items:
         estimate = unseen(prior)
         for rewards in groups:
-            estimate = after(estimate, observed(policy, rewards))
+            estimate = after(estimate, observed(settings, rewards))
         estimates.append(estimate)
-    alphas, betas = posteriors(policy, Evidence.of(estimates))
-    expected = [posterior(policy, estimate) for estimate in estimates]
+    alphas, betas = posteriors(settings, Evidence.of(estimates))
+    expected = [posterior(settings, estimate) for estimate in estimates]
     assert alphas.tolist() == pytest.approx([one.alpha for one in expected])
     assert betas.tolist() == pytest.approx([one.beta for one in expected])

@@ -37,12 +37,12 @@ def test_a_million_items_alike_have_the_entropy_of_a_million() -> None:
     assert entropy([MixtureComponent(ItemIndex.MEAN_REWARD, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumSettings) -> None:
-    counts = known(policy).counts()
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_there_is_what_atropos_shows_and_each_strategys_own(settings: CurriculumSettings) -> None:
+    counts = known(settings).counts()
     totals = CurriculumTotals(reward_sum=2.6, reward_min=0.1, reward_max=0.9, updates=11, in_flight=2)
-    shown = metrics(policy, counts, totals, parts(policy, counts, 0.5), 0.5)
-    assert {f"curriculum/{name}" for name in ATROPOS} <= shown.keys() or policy.n_bins != 5
+    shown = metrics(settings, counts, totals, parts(settings, counts, 0.5), 0.5)
+    assert {f"curriculum/{name}" for name in ATROPOS} <= shown.keys() or settings.n_bins != 5
     assert shown["curriculum/items_tracked"] == 4
     assert shown["curriculum/coverage"] == pytest.approx(4 / 6)
     assert shown["curriculum/mean_difficulty"] == pytest.approx(2.6 / 5)
@@ -54,21 +54,21 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumSe
         "difficulty_pools": "pool_normal_count",
         "bandit": "arm_bin:2",
     }
-    assert f"curriculum/{own.get(policy.strategy, 'progress')}" in shown
+    assert f"curriculum/{own.get(settings.strategy, 'progress')}" in shown
     assert all(math.isfinite(value) for value in shown.values())
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_the_page_on_curricula_names_each_metric(policy: CurriculumSettings) -> None:
-    counts = known(policy).counts()
-    shown = metrics(policy, counts, CurriculumTotals(), parts(policy, counts, 0.5))
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_the_page_on_curricula_names_each_metric(settings: CurriculumSettings) -> None:
+    counts = known(settings).counts()
+    shown = metrics(settings, counts, CurriculumTotals(), parts(settings, counts, 0.5))
     names = {re.sub(r"arm_.*", "arm_…", re.sub(r"bin_\d", "bin_0", name.removeprefix("curriculum/"))) for name in shown}
     assert names <= set(re.findall(r"`([\w…]+)`", PAGE.read_text()))
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_an_empty_curriculum_has_metrics_too(policy: CurriculumSettings) -> None:
-    counts = Population.of(policy, 0).counts()
-    shown = metrics(policy, counts, CurriculumTotals(), parts(policy, counts, 0.5))
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_an_empty_curriculum_has_metrics_too(settings: CurriculumSettings) -> None:
+    counts = Population.of(settings, 0).counts()
+    shown = metrics(settings, counts, CurriculumTotals(), parts(settings, counts, 0.5))
     assert shown["curriculum/coverage"] == shown["curriculum/items"] == 0
     assert "curriculum/mean_difficulty" not in shown

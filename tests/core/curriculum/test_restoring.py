@@ -13,7 +13,7 @@ from app.core.curriculum.state import (
     CurriculumHeader,
     estimate_dict,
     load_estimate_dict,
-    load_policy_dict,
+    load_settings,
     load_state_dict,
     state_dict,
 )
@@ -43,41 +43,41 @@ def restored(population: Population) -> Population:
     return Population(load_state_dict(header), [load_estimate_dict(each) for each in items], population.categories)
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_restored_it_continues_the_same_samples(policy: CurriculumSettings) -> None:
-    whole = Population.of(policy.model_copy(update={"seed": 17}), 60, CATEGORIES)
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_restored_it_continues_the_same_samples(settings: CurriculumSettings) -> None:
+    whole = Population.of(settings.model_copy(update={"seed": 17}), 60, CATEGORIES)
     expected = train(whole, range(20))
-    halted = Population.of(policy.model_copy(update={"seed": 17}), 60, CATEGORIES)
+    halted = Population.of(settings.model_copy(update={"seed": 17}), 60, CATEGORIES)
     head = train(halted, range(9))
     again = restored(halted)
     assert head + train(again, range(9, 20)) == expected
     assert (again.header, again.estimates) == (whole.header, whole.estimates)
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_a_sample_with_its_own_seed_leaves_the_generator_alone(policy: CurriculumSettings) -> None:
-    population = Population.of(policy, 60)
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_a_sample_with_its_own_seed_leaves_the_generator_alone(settings: CurriculumSettings) -> None:
+    population = Population.of(settings, 60)
     counter = population.header.counter
     first = population.sample(4, 0.5, own_seed=5)
     population.in_flight[:] = False
     assert population.header.counter == counter
-    assert Population.of(policy, 60).sample(4, 0.5, own_seed=5) == first
-    assert Population.of(policy, 60).sample(4, 0.5, own_seed=6) != first or policy.form == "cdf"
+    assert Population.of(settings, 60).sample(4, 0.5, own_seed=5) == first
+    assert Population.of(settings, 60).sample(4, 0.5, own_seed=6) != first or settings.form == "cdf"
 
 
 def test_a_strategy_switched_while_running_finds_the_estimates_as_they_were() -> None:
     population = Population.of(CurriculumSettings(strategy="learnability"), 60)
     train(population, range(9))
     before = list(population.estimates)
-    population.header = replace(population.header, policy=CurriculumSettings(strategy="bandit", arms="bins"))
+    population.header = replace(population.header, settings=CurriculumSettings(strategy="bandit", arms="bins"))
     population.counts()
     assert population.estimates == before
     train(population, range(9, 12))
 
 
 @given(POLICIES)
-def test_settings_survive_as_json(policy: CurriculumSettings) -> None:
-    assert load_policy_dict(json.loads(json.dumps(policy.model_dump()))) == policy
+def test_settings_survive_as_json(settings: CurriculumSettings) -> None:
+    assert load_settings(json.loads(json.dumps(settings.model_dump()))) == settings
 
 
 @given(estimates())

@@ -13,8 +13,8 @@ bounds = st.tuples(st.floats(-1e6, 0), st.floats(1e-3, 1e6))
 def test_each_item_is_in_the_one_tenth_whose_bounds_it_is_between(
     ends: tuple[float, float], rewards: list[float]
 ) -> None:
-    policy = CurriculumSettings(reward_min=ends[0], reward_max=ends[1])
-    edges, spans = reward_edges(policy), reward_spans(policy)
+    settings = CurriculumSettings(reward_min=ends[0], reward_max=ends[1])
+    edges, spans = reward_edges(settings), reward_spans(settings)
     assert (len(edges), len(spans), edges[0], edges[-1]) == (REWARD_TENTHS + 1, REWARD_TENTHS, *ends)
     assert edges == sorted(edges)
     for reward in [*rewards, *ends]:

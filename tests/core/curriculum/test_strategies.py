@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.curriculum.checks import check_policy
+from app.core.curriculum.checks import check_settings
 from app.core.curriculum.estimates import Estimate, unseen
 from app.core.curriculum.indexes import ItemCounts, ItemIndex
 from app.core.curriculum.sampling import ItemProbabilities, choose
@@ -49,12 +49,12 @@ KNOWN = [
 ]
 
 
-def known(policy: CurriculumSettings) -> Population:
-    return Population(CurriculumHeader(policy, samples=5, arms=ARMS), KNOWN, ["a", "b", "a", "", "b", "a"])
+def known(settings: CurriculumSettings) -> Population:
+    return Population(CurriculumHeader(settings, samples=5, arms=ARMS), KNOWN, ["a", "b", "a", "", "b", "a"])
 
 
 def distribution_by_parts(population: Population, progress: float) -> list[float]:
-    found = parts(population.policy, population.counts(), progress)
+    found = parts(population.settings, population.counts(), progress)
     return [
         ItemProbabilities(found).of(population.ranks(item), population.categories[item])
         for item in range(len(population.estimates))
@@ -108,9 +108,9 @@ POLICIES = st.builds(
     0.0,
 )
 def test_items_are_as_likely_as_their_strategys_definition_says(
-    policy: CurriculumSettings, items: list[tuple[Estimate, str]], progress: float
+    settings: CurriculumSettings, items: list[tuple[Estimate, str]], progress: float
 ) -> None:
-    header = CurriculumHeader(policy, samples=9, arms=ARMS)
+    header = CurriculumHeader(settings, samples=9, arms=ARMS)
     population = Population(header, [each for each, _ in items], [category for _, category in items])
     by_parts = distribution_by_parts(population, progress)
     assert by_parts == pytest.approx(distribution_of(population, progress), abs=1e-12)
@@ -118,10 +118,10 @@ def test_items_are_as_likely_as_their_strategys_definition_says(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_pairs_are_drawn_as_often_as_sampling_without_replacement_says(policy: CurriculumSettings) -> None:
-    population = known(policy)
-    kinds, found = kinds_of(population, 0.5), parts(policy, population.counts(), 0.5)
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_pairs_are_drawn_as_often_as_sampling_without_replacement_says(settings: CurriculumSettings) -> None:
+    population = known(settings)
+    kinds, found = kinds_of(population, 0.5), parts(settings, population.counts(), 0.5)
     at = {(index, rank): item for item in range(len(KNOWN)) for index, rank in population.ranks(item).items()}
     seen = Counter[tuple[int, ...]]()
     for counter in range(1000):
@@ -156,15 +156,15 @@ def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_distribution(numb
     fits([seen[item] for item in range(len(KNOWN))], free)
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("temperature", [1e-6, 1e6])
-def test_extreme_temperatures_overflow_nothing(policy: CurriculumSettings, temperature: float) -> None:
-    extreme = policy.model_copy(update={"temperature": temperature})
-    check_policy(extreme)
+def test_extreme_temperatures_overflow_nothing(settings: CurriculumSettings, temperature: float) -> None:
+    extreme = settings.model_copy(update={"temperature": temperature})
+    check_settings(extreme)
     distribution = distribution_by_parts(known(extreme), 0.5)
     assert sum(distribution) == pytest.approx(1)
-    if policy.strategy in ("learnability", "easy_first"):
-        flat = distribution_by_parts(known(policy.model_copy(update={"temperature": 1.0})), 0.5)
+    if settings.strategy in ("learnability", "easy_first"):
+        flat = distribution_by_parts(known(settings.model_copy(update={"temperature": 1.0})), 0.5)
         assert (max(distribution) > max(flat)) == (temperature < 1)
     draws = choose(parts(extreme, known(extreme).counts(), 0.5), 100, seed=1, counter=1)
     assert len(set(draws)) == len(draws)
@@ -177,42 +177,42 @@ def test_the_lowest_temperature_chooses_the_likeliest() -> None:
     assert warm == pytest.approx([1 / 6] * 6, abs=1e-5)
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_without_items_there_is_nothing_to_draw(policy: CurriculumSettings) -> None:
-    empty = Population.of(policy, 0)
-    assert parts(policy, empty.counts(), 0.5) == ()
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_without_items_there_is_nothing_to_draw(settings: CurriculumSettings) -> None:
+    empty = Population.of(settings, 0)
+    assert parts(settings, empty.counts(), 0.5) == ()
     assert empty.sample(3, 0.5) == []
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("estimate", [Estimate(), Estimate(0.5, prior=0.5), KNOWN[0]])
-def test_one_item_is_certain(policy: CurriculumSettings, estimate: Estimate) -> None:
-    population = Population(CurriculumHeader(policy, samples=4), [estimate])
+def test_one_item_is_certain(settings: CurriculumSettings, estimate: Estimate) -> None:
+    population = Population(CurriculumHeader(settings, samples=4), [estimate])
     assert distribution_by_parts(population, 0.0) == [pytest.approx(1)]
     assert population.sample(5) == [0]
     assert population.sample(5) == []
 
 
-@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("estimate", [Estimate(), KNOWN[1]], ids=["all-unseen", "all-ties"])
-def test_items_that_are_alike_are_handed_out_once_each(policy: CurriculumSettings, estimate: Estimate) -> None:
-    population = Population(CurriculumHeader(policy, samples=4), [estimate] * 40)
-    narrow = policy.strategy == "competence_based" and policy.form == "cdf"
+def test_items_that_are_alike_are_handed_out_once_each(settings: CurriculumSettings, estimate: Estimate) -> None:
+    population = Population(CurriculumHeader(settings, samples=4), [estimate] * 40)
+    narrow = settings.strategy == "competence_based" and settings.form == "cdf"
     taken = population.sample(100, progress=1.0 if narrow else 0.3)
     assert sorted(taken) == list(range(40))
 
 
 def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
-    policy = CurriculumSettings(strategy="difficulty_pools", normal_weight=0)
-    assert distribution_by_parts(Population(CurriculumHeader(policy), KNOWN), 0)[1] == 0
-    assert Population(CurriculumHeader(policy), [KNOWN[1]] * 3).sample(2) == []
+    settings = CurriculumSettings(strategy="difficulty_pools", normal_weight=0)
+    assert distribution_by_parts(Population(CurriculumHeader(settings), KNOWN), 0)[1] == 0
+    assert Population(CurriculumHeader(settings), [KNOWN[1]] * 3).sample(2) == []
 
 
 def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
     def allowed(initial: float, progress: float, items: int = 1000) -> int:
-        policy = CurriculumSettings(strategy="competence_based", initial_competence=initial)
+        settings = CurriculumSettings(strategy="competence_based", initial_competence=initial)
         counts = ItemCounts({ItemIndex.MEAN_REWARD: items - items // 3, ItemIndex.UNSEEN: items // 3})
-        return sum(part.size for part in parts(policy, counts, progress))
+        return sum(part.size for part in parts(settings, counts, progress))
 
     assert [allowed(0.0, 0), allowed(0.01, 0), allowed(0.1, 0.25), allowed(0.01, 1), allowed(1, 0)] == [
         *[1, 10, 507, 1000, 1000]
@@ -225,16 +225,17 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
 def test_a_strategy_needs_progress_exactly_if_its_distribution_changes_with_it(
     strategy: CurriculumStrategy, form: Form
 ) -> None:
-    policy = CurriculumSettings(strategy=strategy, form=form)
-    counts = known(policy).counts()
-    assert needs_progress(policy) == (parts(policy, counts, 0.1) != parts(policy, counts, 0.9))
+    settings = CurriculumSettings(strategy=strategy, form=form)
+    counts = known(settings).counts()
+    assert needs_progress(settings) == (parts(settings, counts, 0.1) != parts(settings, counts, 0.9))
 
 
 def test_what_is_unknown_comes_behind_the_easier_half() -> None:
-    policy = CurriculumSettings(strategy="competence_based", initial_competence=0.0)
+    settings = CurriculumSettings(strategy="competence_based", initial_competence=0.0)
     counts = ItemCounts({ItemIndex.MEAN_REWARD: 5, ItemIndex.UNSEEN: 4})
     allowed = [
-        [(each.index, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
+        [(each.index, each.first, each.size) for each in parts(settings, counts, (n / 9) ** 2 + 1e-9)]
+        for n in (3, 5, 8)
     ]
     assert allowed == [
         [(ItemIndex.MEAN_REWARD, 2, 3)],
@@ -246,8 +247,8 @@ def test_what_is_unknown_comes_behind_the_easier_half() -> None:
 @pytest.mark.parametrize("arms", get_args(Arms))
 def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> None:
     """Q <- Q + alpha (signal - Q), as published; the arm is that of the bin the item had before."""
-    policy = CurriculumSettings(strategy="bandit", arms=arms, arm_alpha=0.25)
-    population = Population.of(policy, 4, ["a", "b", "a", "a"])
+    settings = CurriculumSettings(strategy="bandit", arms=arms, arm_alpha=0.25)
+    population = Population.of(settings, 4, ["a", "b", "a", "a"])
     for item, rewards in ((0, [1.0, 0.0]), (1, [1.0, 1.0]), (2, [3.0, 1.0])):
         population.observe(item, rewards)
     value = 0.25 * 0.5
@@ -258,14 +259,14 @@ def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> No
 
 def test_plr_keeps_its_shares_however_many_items_are_asked_for() -> None:
     """Its score insists on the first ranks; in one distribution, staleness would have all but the first few."""
-    policy = CurriculumSettings(strategy="plr", staleness_share=0.25)
+    settings = CurriculumSettings(strategy="plr", staleness_share=0.25)
     items = [Estimate(0.5, 1, signal=each / 1000) for each in range(1000)] + [Estimate()] * 1000
-    draws = choose(parts(policy, Population(CurriculumHeader(policy), items).counts(), 0.0), 400, seed=2, counter=0)
+    draws = choose(parts(settings, Population(CurriculumHeader(settings), items).counts(), 0.0), 400, seed=2, counter=0)
     kinds = Counter(each.component.kind for each in draws)
     fits([kinds["score"], kinds["staleness"], kinds["unseen"]], [0.375, 0.125, 0.5])
     assert {each.rank for each in draws if each.component.kind == "score"} > set(range(960, 1000))
     everything = choose(
-        parts(policy, Population(CurriculumHeader(policy), items).counts(), 0.0), 9999, seed=2, counter=0
+        parts(settings, Population(CurriculumHeader(settings), items).counts(), 0.0), 9999, seed=2, counter=0
     )
     assert len(set(everything)) == len(everything) == 3000
 

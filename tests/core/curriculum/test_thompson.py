@@ -28,23 +28,23 @@ def test_against_an_item_unknown_the_chance_is_the_posteriors_mean(
     winner: Estimate, target: float, expected: float
 ) -> None:
     """P(X > U) = E[X] for U uniform."""
-    policy = CurriculumSettings(strategy="thompson", target_pass_rate=target)
-    assert best_probabilities(policy, [winner, Estimate()]) == pytest.approx([expected, 1 - expected], abs=2e-3)
+    settings = CurriculumSettings(strategy="thompson", target_pass_rate=target)
+    assert best_probabilities(settings, [winner, Estimate()]) == pytest.approx([expected, 1 - expected], abs=2e-3)
 
 
 @pytest.mark.parametrize("target", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
 def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, temperature: float) -> None:
-    policy = CurriculumSettings(strategy="thompson", target_pass_rate=target, temperature=temperature)
-    distribution = best_probabilities(policy, CANDIDATES)
-    firsts = [best(policy, Evidence.of(CANDIDATES), 1, counter)[0] for counter in range(1000)]
+    settings = CurriculumSettings(strategy="thompson", target_pass_rate=target, temperature=temperature)
+    distribution = best_probabilities(settings, CANDIDATES)
+    firsts = [best(settings, Evidence.of(CANDIDATES), 1, counter)[0] for counter in range(1000)]
     fits(np.bincount(firsts, minlength=len(CANDIDATES)), distribution)
 
 
 def test_rare_winners_are_distinguished_from_rarer_ones() -> None:
     """On the grid's own scale: who is in the same cell wins half the time."""
-    policy = CurriculumSettings(strategy="thompson", target_pass_rate=1.0)
-    distribution = best_probabilities(policy, [Estimate(1, 9, 999, 0), Estimate()])
+    settings = CurriculumSettings(strategy="thompson", target_pass_rate=1.0)
+    distribution = best_probabilities(settings, [Estimate(1, 9, 999, 0), Estimate()])
     assert distribution[1] == pytest.approx(1 / 1001, rel=0.1)
 
 
@@ -63,11 +63,11 @@ def test_temperature_divides_the_evidence() -> None:
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e6])
 def test_extremes_overflow_nothing(temperature: float) -> None:
-    policy = CurriculumSettings(strategy="thompson", temperature=temperature)
+    settings = CurriculumSettings(strategy="thompson", temperature=temperature)
     candidates = [*CANDIDATES, Estimate(1, 10**6, 1e9, 1.0)]
-    assert sum(best_probabilities(policy, candidates)) == pytest.approx(1)
-    assert sorted(best(policy, Evidence.of(candidates), 1, 1)) == list(range(6))
-    assert best_probabilities(policy, []) == best(policy, Evidence.of([]), 1, 1) == []
+    assert sum(best_probabilities(settings, candidates)) == pytest.approx(1)
+    assert sorted(best(settings, Evidence.of(candidates), 1, 1)) == list(range(6))
+    assert best_probabilities(settings, []) == best(settings, Evidence.of([]), 1, 1) == []
 
 
 def test_all_items_that_can_be_had_are_compared_up_to_the_number_of_candidates() -> None:
@@ -103,9 +103,9 @@ def test_every_item_is_a_candidate_with_the_same_probability(items: int, most: i
 
 def test_a_tournament_still_prefers_the_uncertain_and_the_middling() -> None:
     """With fewer candidates than items."""
-    policy = CurriculumSettings(strategy="thompson", candidates=8)
+    settings = CurriculumSettings(strategy="thompson", candidates=8)
     items = [Estimate(each, 9, 1 + 20 * each, 1 + 20 * (1 - each)) for each in np.linspace(0, 1, 101).tolist()]
-    population = Population(CurriculumHeader(policy), items)
+    population = Population(CurriculumHeader(settings), items)
     taken = []
     for _ in range(60):
         (item,) = population.sample(1)

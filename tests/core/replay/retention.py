@@ -25,7 +25,7 @@ def make_room(
     newcomer: ChunkRecord,
     held: Occupancy,
     candidates: Iterable[ChunkRecord],
-    policy: ReplaySettings,
+    settings: ReplaySettings,
     archived: Collection[int],
 ) -> EvictionPlan:
     """Return the chunks to evict so that a newcomer is within the capacity.
@@ -36,33 +36,33 @@ def make_room(
         newcomer: A chunk that may be inserted (`chunk_drop_reason`).
         held: The contents of the buffer, without the newcomer.
         candidates: Chunks in the buffer: all, or the first ones in the order of eviction.
-        policy: The buffer's.
+        settings: The buffer's.
         archived: The ids of archived chunks.
     """
     chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
     evicted = []
-    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy, archived)):
-        if fits_capacity(chunks, payload_bytes, policy):
+    for chunk in sorted(candidates, key=lambda each: eviction_key(each, settings, archived)):
+        if fits_capacity(chunks, payload_bytes, settings):
             break
         evicted.append(chunk)
         chunks, payload_bytes = chunks - 1, payload_bytes - chunk.payload_bytes
-    return EvictionPlan(tuple(evicted), fits_capacity(chunks, payload_bytes, policy))
+    return EvictionPlan(tuple(evicted), fits_capacity(chunks, payload_bytes, settings))
 
 
-def eviction_key(chunk: ChunkRecord, policy: ReplaySettings, archived: Collection[int]) -> tuple[bool, float, int]:
+def eviction_key(chunk: ChunkRecord, settings: ReplaySettings, archived: Collection[int]) -> tuple[bool, float, int]:
     """Return a key that sorts chunks in order of eviction. Samples that hold a chunk do not change it."""
     is_live = chunk.chunk_id not in archived
-    match policy.eviction:
+    match settings.eviction:
         case "most_used":
             return is_live, -chunk.uses, chunk.chunk_id
         case "lowest_priority":
-            return is_live, weight_of(chunk.priority, policy.sampling.alpha), chunk.chunk_id
+            return is_live, weight_of(chunk.priority, settings.sampling.alpha), chunk.chunk_id
     return is_live, 0, chunk.chunk_id
 
 
-def reserve(chunk: ChunkRecord, policy: ReplaySettings) -> ChunkRecord:
+def reserve(chunk: ChunkRecord, settings: ReplaySettings) -> ChunkRecord:
     """Return the chunk with one more use reserved. It must have an open use."""
-    if uses_open(chunk, policy) == 0:
+    if uses_open(chunk, settings) == 0:
         raise ValueError(f"chunk {chunk.chunk_id} has no use left: {chunk.uses} made, {chunk.reserved} reserved")
     return replace(chunk, reserved=chunk.reserved + 1)
 

@@ -22,7 +22,7 @@ from app.core.replay.buffer import (
     uses_open,
     versions_of,
 )
-from app.core.replay.checks import check_policy, chunks_wanted
+from app.core.replay.checks import check_settings, chunks_wanted
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import RateLimiter, ReplaySettings, Sampling
 from lachesis.wire.states import ChunkDropReason
@@ -91,8 +91,8 @@ def test_a_chunk_has_a_drop_reason(record: ChunkRecord, reason: ChunkDropReason 
 def test_a_range_of_versions_is_what_a_new_version_retires(version: int, current: int, max_staleness: int) -> None:
     """The store need not look at each chunk: those below one version are stale, and no others."""
     assume(version <= current)
-    policy = ReplaySettings(max_staleness=max_staleness)
-    stale = chunk_drop_reason(chunk(version=version), replace(NOW, version=current), policy) == "stale"
+    settings = ReplaySettings(max_staleness=max_staleness)
+    stale = chunk_drop_reason(chunk(version=version), replace(NOW, version=current), settings) == "stale"
     assert stale == (version < oldest_fresh(current, max_staleness))
 
 
@@ -128,11 +128,11 @@ def test_what_can_never_be_had_is_refused(fragments: int | None, chunks: int | N
 
 
 def test_a_sample_of_chunks_has_no_more_fragments_than_one_of_fragments() -> None:
-    policy = ReplaySettings(fragments_per_chunk=1000)
-    assert chunks_wanted(None, 65, policy) == 65
+    settings = ReplaySettings(fragments_per_chunk=1000)
+    assert chunks_wanted(None, 65, settings) == 65
     for fragments, chunks in ((66_000, None), (None, 66)):
         with pytest.raises(InvalidField, match="65 chunks of 1000 fragments"):
-            chunks_wanted(fragments, chunks, policy)
+            chunks_wanted(fragments, chunks, settings)
 
 
 @pytest.mark.parametrize(
@@ -167,22 +167,22 @@ def test_a_setting_out_of_bounds_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_buffer_that_cannot_hold_what_must_be_there_to_sample_is_refused() -> None:
     with pytest.raises(InvalidField, match=r"^min_size_to_sample: is 10001, more than max_chunks") as refused:
-        check_policy(ReplaySettings(min_size_to_sample=10_001))
+        check_settings(ReplaySettings(min_size_to_sample=10_001))
     assert refused.value.location == ("min_size_to_sample",)
 
 
 def test_the_lowest_priority_cannot_go_first_where_all_weigh_the_same() -> None:
     """Chunks stand in order of their weights, priority ** alpha: with alpha 0 the oldest would go."""
     weightless = ReplaySettings(sampling=Sampling(alpha=0.0))
-    check_policy(weightless)
+    check_settings(weightless)
     with pytest.raises(InvalidField, match=r"sampling\.alpha = 0") as refused:
-        check_policy(weightless.model_copy(update={"eviction": "lowest_priority"}))
+        check_settings(weightless.model_copy(update={"eviction": "lowest_priority"}))
     assert refused.value.location == ("eviction",)
 
 
 def test_a_policy_whose_limiter_deadlocks_is_refused_and_others_are_not() -> None:
     ranked = Sampling(strategy="rank", alpha=0, beta=1, half_life_chunks=1e-3)
-    check_policy(ReplaySettings())
-    check_policy(FOURS.model_copy(update={"max_reuse": 2, "sampling": ranked}))
+    check_settings(ReplaySettings())
+    check_settings(FOURS.model_copy(update={"max_reuse": 2, "sampling": ranked}))
     with pytest.raises(InvalidField, match="max_reuse = 1"):
-        check_policy(FOURS.model_copy(update={"max_reuse": 1}))
+        check_settings(FOURS.model_copy(update={"max_reuse": 1}))

@@ -28,11 +28,11 @@ def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1, 
     return Fragment("w", session, number, versions, 100, checksum or f"sum {number}", at_ms)
 
 
-def sent(*fragments: Fragment, policy: ReplaySettings = PAIRS) -> tuple[list[Arrival], ChunkingStep]:
+def sent(*fragments: Fragment, settings: ReplaySettings = PAIRS) -> tuple[list[Arrival], ChunkingStep]:
     """Send fragments. Return the outcome of each, and all steps as one."""
     arrivals, whole = [], ChunkingStep(WorkerProgress(session=1))
     for each in fragments:
-        arrival, step = arrive(whole.state, each, 3, policy)
+        arrival, step = arrive(whole.state, each, 3, settings)
         arrivals.append(arrival)
         whole = joined(whole, step)
     return arrivals, whole
@@ -90,8 +90,8 @@ def test_what_arrives_too_late_is_late_even_if_nobody_looked_in_time() -> None:
 
 
 def test_too_much_behind_a_gap_is_not_waited_with() -> None:
-    policy = PAIRS.model_copy(update={"max_waiting": 3})
-    _, step = sent(*(fragment(number) for number in (1, 2, 3, 5)), policy=policy)
+    settings = PAIRS.model_copy(update={"max_waiting": 3})
+    _, step = sent(*(fragment(number) for number in (1, 2, 3, 5)), settings=settings)
     assert (numbers(step), step.gaps) == ([[1, 2]], ((0, 0),))
     assert [each.number for each in step.state.waiting] == [5]
 
@@ -104,7 +104,7 @@ def test_a_number_far_ahead_costs_no_more_than_its_gap() -> None:
 
 def test_what_a_silent_worker_left_expires() -> None:
     patient = PAIRS.model_copy(update={"reorder_window_s": 60})
-    _, step = sent(fragment(0), fragment(2, at_ms=500), fragment(5, at_ms=500), policy=patient)
+    _, step = sent(fragment(0), fragment(2, at_ms=500), fragment(5, at_ms=500), settings=patient)
     assert due_ms(step.state, patient) == 10_500
     assert pass_time(step.state, 3, patient, 10_499) == ChunkingStep(step.state)
     gone = pass_time(step.state, 3, patient, 10_500)
@@ -120,7 +120,7 @@ def test_what_a_silent_worker_left_expires() -> None:
 
 
 def test_what_is_a_chunk_since_chunks_are_smaller_does_not_expire() -> None:
-    _, step = sent(fragment(0), fragment(1), fragment(2), policy=PAIRS.model_copy(update={"fragments_per_chunk": 4}))
+    _, step = sent(fragment(0), fragment(1), fragment(2), settings=PAIRS.model_copy(update={"fragments_per_chunk": 4}))
     assert due_ms(step.state, PAIRS) == 0
     gone = pass_time(step.state, 3, PAIRS, 10_000)
     assert numbers(gone) == [[0, 1]]
@@ -128,20 +128,20 @@ def test_what_is_a_chunk_since_chunks_are_smaller_does_not_expire() -> None:
 
 
 def test_what_is_fresh_is_not_lost_behind_a_stale_head() -> None:
-    policy = PAIRS.model_copy(update={"max_staleness": 1})
-    _, step = sent(fragment(0), policy=policy)
-    arrival, later = arrive(step.state, fragment(1, version=5), 5, policy)
+    settings = PAIRS.model_copy(update={"max_staleness": 1})
+    _, step = sent(fragment(0), settings=settings)
+    arrival, later = arrive(step.state, fragment(1, version=5), 5, settings)
     assert (arrival, later.chunks, later.dropped) == ("stored", (), ((fragment(0), "stale"),))
-    assert numbers(arrive(later.state, fragment(2, version=5), 5, policy)[1]) == [[1, 2]]
+    assert numbers(arrive(later.state, fragment(2, version=5), 5, settings)[1]) == [[1, 2]]
 
 
 def test_a_chunk_begins_behind_a_fragment_that_no_chunk_can_hold() -> None:
     """Those before it that are in no chunk go with it, as they are no chunk without it."""
-    policy = PAIRS.model_copy(update={"max_staleness": 1, "fragments_per_chunk": 3})
+    settings = PAIRS.model_copy(update={"max_staleness": 1, "fragments_per_chunk": 3})
     parts = [fragment(number, version=2 if number == 4 else 5) for number in (1, 2, 3, 4, 5, 6, 7)]
     step = ChunkingStep(WorkerProgress(session=1))
     for each in (*parts, fragment(0, version=5)):
-        step = joined(step, arrive(step.state, each, 5, policy)[1])
+        step = joined(step, arrive(step.state, each, 5, settings)[1])
     assert numbers(step) == [[0, 1, 2], [5, 6, 7]]
     assert [(each.number, why) for each, why in step.dropped] == [
         (3, "gap"),
@@ -159,21 +159,21 @@ def test_a_new_session_begins_at_number_0() -> None:
 
 
 def test_only_the_last_few_gaps_are_remembered() -> None:
-    policy = PAIRS.model_copy(update={"reorder_window_s": 0})
+    settings = PAIRS.model_copy(update={"reorder_window_s": 0})
     state = WorkerProgress(session=1)
     for turn in range(GAPS_REMEMBERED + 1):
-        state = arrive(state, fragment(2 * turn + 1, turn), 3, policy)[1].state
-        state = pass_time(state, 3, policy, turn).state
+        state = arrive(state, fragment(2 * turn + 1, turn), 3, settings)[1].state
+        state = pass_time(state, 3, settings, turn).state
     assert len(state.given_up) == GAPS_REMEMBERED
-    assert arrive(state, fragment(2, 99), 3, policy)[0] == "late"
-    assert arrive(state, fragment(0, 99), 3, policy)[0] == "repeated"
+    assert arrive(state, fragment(2, 99), 3, settings)[0] == "late"
+    assert arrive(state, fragment(0, 99), 3, settings)[0] == "repeated"
 
 
 @dataclass
 class Plain:
     """The same worker, plainly: what is here by number, and where the open part starts."""
 
-    policy: ReplaySettings
+    settings: ReplaySettings
     session: int = 1
     version: int = 3
     start: int = 0
@@ -208,10 +208,10 @@ class Plain:
         self.cut()
 
     def cut(self) -> None:
-        size = self.policy.fragments_per_chunk
+        size = self.settings.fragments_per_chunk
         while self.start < self.edge:
             head = range(self.start, min(self.start + size, self.edge))
-            faults = [versions_drop_reason(self.here[number].versions, self.version, self.policy) for number in head]
+            faults = [versions_drop_reason(self.here[number].versions, self.version, self.settings) for number in head]
             first = next((place for place, fault in enumerate(faults) if fault is not None), None)
             if first is not None:
                 fault = faults[first]
@@ -226,11 +226,11 @@ class Plain:
                 break
 
     def wait(self, clock_ms: int) -> None:
-        if self.edge - self.start >= self.policy.fragments_per_chunk:
+        if self.edge - self.start >= self.settings.fragments_per_chunk:
             self.cut()
-        silent = clock_ms - self.heard_ms >= self.policy.fragment_ttl_s * 1000
+        silent = clock_ms - self.heard_ms >= self.settings.fragment_ttl_s * 1000
         while self.behind and (
-            silent or clock_ms - min(each.accepted_ms for each in self.behind) >= self.policy.reorder_window_s * 1000
+            silent or clock_ms - min(each.accepted_ms for each in self.behind) >= self.settings.reorder_window_s * 1000
         ):
             self.give_up()
         if silent:
@@ -252,7 +252,7 @@ class Plain:
         self.seen[new.number] = new.checksum
         self.here[new.number] = new
         self.cut()
-        while len(self.behind) > self.policy.max_waiting:
+        while len(self.behind) > self.settings.max_waiting:
             self.give_up()
         return "stored"
 
@@ -283,15 +283,15 @@ EVENTS = st.lists(
 
 @examples(600)
 @given(POLICIES, EVENTS)
-def test_it_does_what_the_plain_model_does(policy: ReplaySettings, events: list[tuple[str, int, int]]) -> None:
+def test_it_does_what_the_plain_model_does(settings: ReplaySettings, events: list[tuple[str, int, int]]) -> None:
     """And every fragment that was stored is in one place: a chunk, the open part, waiting, dropped for a reason."""
-    plain, whole, clock_ms, session = Plain(policy), ChunkingStep(WorkerProgress(session=1)), 0, 1
+    plain, whole, clock_ms, session = Plain(settings), ChunkingStep(WorkerProgress(session=1)), 0, 1
     stored, offset = list[Fragment](), 0
     for kind, number, passed_ms in events:
         clock_ms += passed_ms
-        due = due_ms(whole.state, policy)
+        due = due_ms(whole.state, settings)
         if kind == "time":
-            step = pass_time(whole.state, plain.version, policy, clock_ms)
+            step = pass_time(whole.state, plain.version, settings, clock_ms)
             assert (step != ChunkingStep(whole.state)) == (due is not None and due <= clock_ms)
             plain.wait(clock_ms)
         elif kind == "session":
@@ -302,13 +302,13 @@ def test_it_does_what_the_plain_model_does(policy: ReplaySettings, events: list[
             plain.version = max(1, plain.version + number - 2)
             continue
         elif kind == "size":
-            plain.policy = policy = policy.model_copy(update={"fragments_per_chunk": 1 + number % 4})
+            plain.settings = settings = settings.model_copy(update={"fragments_per_chunk": 1 + number % 4})
             continue
         else:
             offset = max(offset, whole.state.next_number - 4)  # numbers go on as chunks are formed
             new = fragment(offset + number, clock_ms, "other" * (kind == "conflict"), session - (kind == "old"))
             new = replace(new, versions=fragment(0, version=max(0, plain.version - number % 3)).versions)
-            arrival, step = arrive(whole.state, new, plain.version, policy, plain.seen)
+            arrival, step = arrive(whole.state, new, plain.version, settings, plain.seen)
             assert arrival is plain.take(new)
             stored += [new] * (arrival == "stored")
         whole = joined(whole, step)
@@ -318,8 +318,8 @@ def test_it_does_what_the_plain_model_does(policy: ReplaySettings, events: list[
         in_chunks = [each for chunk in whole.chunks for each in chunk]
         places = [*in_chunks, *state.open_part, *state.waiting, *(each for each, _ in whole.dropped)]
         assert sorted(places, key=key) == sorted(stored, key=key)
-        assert len(state.waiting) <= policy.max_waiting
-        assert len(state.open_part) < policy.fragments_per_chunk or kind == "old"
+        assert len(state.waiting) <= settings.max_waiting
+        assert len(state.open_part) < settings.fragments_per_chunk or kind == "old"
 
 
 def key(each: Fragment) -> tuple[int, int]:

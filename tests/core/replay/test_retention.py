@@ -60,7 +60,7 @@ def test_the_fewest_that_come_first_go_for_a_newcomer(
     max_bytes: int | None,
     eviction: Eviction,
 ) -> None:
-    policy = ReplaySettings(max_chunks=max_chunks, max_bytes=max_bytes, eviction=eviction)
+    settings = ReplaySettings(max_chunks=max_chunks, max_bytes=max_bytes, eviction=eviction)
     newcomer = chunk(0, payload_bytes)
 
     def roomy(kept: list[ChunkRecord]) -> bool:
@@ -77,7 +77,7 @@ def test_the_fewest_that_come_first_go_for_a_newcomer(
         for gone in combinations(chunks, count)
         if closed(gone) and roomy([each for each in chunks if each not in gone])
     )
-    room = make_room(newcomer, Occupancy(len(chunks), bytes_of(chunks)), reversed(chunks), policy, archived)
+    room = make_room(newcomer, Occupancy(len(chunks), bytes_of(chunks)), reversed(chunks), settings, archived)
     assert room.enough
     assert set(room.evicted) == set(next(possible))
 
@@ -86,22 +86,22 @@ def test_the_fewest_that_come_first_go_for_a_newcomer(
 def test_the_first_few_candidates_are_enough_or_more_are_asked_for(
     chunks: list[ChunkRecord], archived: set[int], seen: int, eviction: Eviction
 ) -> None:
-    policy = ReplaySettings(max_chunks=3, max_bytes=70, eviction=eviction)
+    settings = ReplaySettings(max_chunks=3, max_bytes=70, eviction=eviction)
     held = Occupancy(len(chunks), bytes_of(chunks))
-    heads = sorted(chunks, key=lambda each: eviction_key(each, policy, archived))[:seen]
-    whole, part = (make_room(chunk(0, 30), held, candidates, policy, archived) for candidates in (chunks, heads))
+    heads = sorted(chunks, key=lambda each: eviction_key(each, settings, archived))[:seen]
+    whole, part = (make_room(chunk(0, 30), held, candidates, settings, archived) for candidates in (chunks, heads))
     assert part == (whole if len(whole.evicted) <= seen else EvictionPlan(tuple(heads), enough=False))
 
 
 @given(st.lists(st.sampled_from(["reserve", "ack", "nack"]), max_size=40), st.none() | st.integers(1, 4))
 def test_no_chunk_is_used_more_than_it_may_whatever_samples_do(events: list[str], max_reuse: int | None) -> None:
-    policy = ReplaySettings(max_reuse=max_reuse)
+    settings = ReplaySettings(max_reuse=max_reuse)
     now, taken, acknowledged, ended = chunk(), 0, 0, 0
     for event in events:
-        left = uses_open(now, policy)
+        left = uses_open(now, settings)
         assert left == (None if max_reuse is None else max_reuse - acknowledged - (taken - ended))
         if event == "reserve" and left != 0:
-            now, taken = reserve(now, policy), taken + 1
+            now, taken = reserve(now, settings), taken + 1
         elif event == "ack" and now.reserved:
             now, acknowledged, ended = acknowledge(now), acknowledged + 1, ended + 1
         elif event == "nack" and now.reserved:

@@ -38,7 +38,7 @@ class Item:
 class CurriculumModel:
     """A curriculum."""
 
-    policy: CurriculumSettings = field(default_factory=CurriculumSettings)
+    settings: CurriculumSettings = field(default_factory=CurriculumSettings)
     items: dict[str, Item] = field(default_factory=dict)
     categories: list[str] = field(default_factory=list)
     arms: dict[str, float] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class CurriculumModel:
         self.requests |= {request} if request is not None else set()
         arm_of = {key: self._arm(key) for key, _ in observations}
         for key, rewards in observations:
-            item, change = self.items.setdefault(key, Item()), observed(self.policy, rewards)
+            item, change = self.items.setdefault(key, Item()), observed(self.settings, rewards)
             drawn = item.estimate.drawn if item.estimate.count else item.batch_request
             item.estimate = replace(after(item.estimate, change), drawn=drawn)
             item.history = [*item.history, item.estimate.last][-50:]
             item.until, item.batch_request, item.sample = -math.inf, 0, ""
-            arm = arm_step(self.policy, change)
+            arm = arm_step(self.settings, change)
             before = self.arms.get(arm_of[key])
             self.arms[arm_of[key]] = arm.first if before is None else arm.keep * before + arm.gain
         self.updates += len(observations)
@@ -78,7 +78,7 @@ class CurriculumModel:
     def hand_out(self, key: str, number: int, sample: str, now: float) -> None:
         """Give an item to somebody."""
         item = self.items[key]
-        item.until, item.batch_request, item.sample = now + self.policy.in_flight_ttl_s, number, sample
+        item.until, item.batch_request, item.sample = now + self.settings.in_flight_ttl_s, number, sample
         if item.estimate.count:
             item.estimate = replace(item.estimate, drawn=number)
 
@@ -140,11 +140,11 @@ class CurriculumModel:
 
     def _arm(self, key: str) -> str:
         item = self.items.get(key, Item())
-        if self.policy.arms == "categories":
+        if self.settings.arms == "categories":
             return f"category:{item.category}"
         order = self.by_mean_reward()
         known = key in self.items and item.mean_reward is not None
-        bins = self.policy.n_bins
+        bins = self.settings.n_bins
         return f"bin:{bin_of(order.index(key), len(order), bins) if known else middle(bins)}"
 
 

@@ -209,7 +209,7 @@ async def test_a_strategy_is_switched_while_it_runs_and_the_estimates_stay(proce
         facts = await services.curriculum.administration.configure(
             RUN, NAME, {"strategy": strategy, "n_bins": 7, "total_steps": 10, "form": "cdf"}, make=False
         )
-        assert facts.view.policy.strategy is strategy
+        assert facts.view.settings.strategy is strategy
         assert keys_of(await sample(services, 3, step=9)), strategy
     after = await contents(redis_client, own)
     assert {part: now for part, now in after.items() if part != "drawn"} == {
@@ -417,7 +417,7 @@ async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes
         with pytest.raises(InvalidField) as refused:
             await services.curriculum.administration.configure(RUN, NAME, changes, make=False)
         assert refused.value.location[0] in changes or refused.value.location == ("normal_weight",)
-    assert (await CurriculumStore(services.connection).existing(RUN, NAME)).policy.easy_threshold == 0.8
+    assert (await CurriculumStore(services.connection).existing(RUN, NAME)).settings.easy_threshold == 0.8
 
 
 async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start) -> None:

@@ -144,8 +144,8 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
     await run_with(services)
     view = await CurriculumStore(services.connection).existing(RUN, NAME)
     epoch = (await services.runs.atropos.view(RUN)).epoch
-    (observation,) = changes_of(view.policy, [("a", [1.0])])
-    told = [GroupObservations(view.curriculum_id, view.policy.n_bins, [(0, "a", observation)])]
+    (observation,) = changes_of(view.settings, [("a", [1.0])])
+    told = [GroupObservations(view.curriculum_id, view.settings.n_bins, [(0, "a", observation)])]
     torn = OneByOne(redis_url, 5.0)
     torn.before, torn.between = before, die
     group = scored("g1", "a", 1.0)
@@ -226,9 +226,9 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
     await register(services, "there")
     view, run = await CurriculumStore(services.connection).existing(RUN, NAME), await services.runs.atropos.view(RUN)
     items = ["new", "there", "new", "beyond", "there", "beyond"]
-    changes = changes_of(view.policy, [(item, [1.0]) for item in items])
+    changes = changes_of(view.settings, [(item, [1.0]) for item in items])
     observations = [(position, change.key, change) for position, change in enumerate(changes)]
-    told = GroupObservations(view.curriculum_id, view.policy.n_bins, observations, most_items=2)
+    told = GroupObservations(view.curriculum_id, view.settings.n_bins, observations, most_items=2)
     submission = [
         PendingGroup(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
         for position, item in enumerate(items)

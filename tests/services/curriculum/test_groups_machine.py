@@ -96,8 +96,8 @@ class GroupMachine(RuleBasedStateMachine):
         self._numbers = count()
         self._run = RunModel({}, Counter())
         self._processes.wait(self._processes.redis.flushall())
-        policy = Policy.model_validate({"dedup_window_s": A_YEAR_S, "history_retention_s": A_YEAR_S})
-        self._call(lambda services: services.runs.administration.create(RUN, config(4), policy))
+        settings = Policy.model_validate({"dedup_window_s": A_YEAR_S, "history_retention_s": A_YEAR_S})
+        self._call(lambda services: services.runs.administration.create(RUN, config(4), settings))
         for name in (NAME, "other"):
             self._call(lambda services, name=name: join(services, name))  # type: ignore[misc]
         self._model: CurriculumModel | None = None
@@ -172,9 +172,9 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(change=changes)
     def switch(self, change: dict[str, Any]) -> None:
         assert self._model is not None
-        self._model.policy = self._call(
+        self._model.settings = self._call(
             lambda services: services.curriculum.administration.configure(RUN, NAME, change, make=False)
-        ).view.policy
+        ).view.settings
 
     @precondition(lambda self: self._model)
     @rule()

@@ -62,8 +62,8 @@ class CurriculumMachine(RuleBasedStateMachine):
         self._processes = processes
         self._now = 0.0
         self._processes.wait(self._processes.redis.flushall())
-        policy = Policy(dedup_window_s=A_YEAR_S)
-        self._call(lambda services: services.runs.administration.create(RUN, config(1), policy))
+        settings = Policy(dedup_window_s=A_YEAR_S)
+        self._call(lambda services: services.runs.administration.create(RUN, config(1), settings))
         self._make()
 
     def _make(self) -> None:
@@ -116,7 +116,7 @@ class CurriculumMachine(RuleBasedStateMachine):
             return
         assert len(set(taken)) == len(taken) <= n
         assert set(taken) <= idle
-        if self._model.policy.strategy in ("uniform", "thompson"):
+        if self._model.settings.strategy in ("uniform", "thompson"):
             assert len(taken) == min(n, len(idle))
         number = int(self._processes.wait(self._processes.redis.hget(self._own(), "samples")))  # type: ignore[arg-type]
         for key in taken:
@@ -136,8 +136,8 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(change=changes)
     def switch(self, change: dict[str, Any]) -> None:
         facts = self._call(lambda services: services.curriculum.administration.configure(RUN, NAME, change, make=False))
-        self._model.policy = facts.view.policy
-        assert {name: getattr(facts.view.policy, name) for name in change} == change
+        self._model.settings = facts.view.settings
+        assert {name: getattr(facts.view.settings, name) for name in change} == change
         assert sum(facts.bins) == len(self._model.items)
 
     @rule(change=changes, step=st.integers(0, 12))

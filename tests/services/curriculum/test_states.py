@@ -233,7 +233,7 @@ async def test_the_state_of_atroposs_scheduler_is_restored(process: Start) -> No
 
     await services.curriculum.states.load(RUN, NAME, CurriculumDocument(header, (), items()))
     facts = await services.curriculum.administration.facts(RUN, NAME)
-    assert (facts.view.policy.strategy, facts.view.policy.n_bins) == ("easy_first", 4)
+    assert (facts.view.settings.strategy, facts.view.settings.n_bins) == ("easy_first", 4)
     assert facts.census.counts.items == 100
     assert facts.census.counts.seen == 99, "one was never scored"
     page = await services.curriculum.items.page(RUN, NAME, limit=1000, bin_=0)

@@ -94,12 +94,12 @@ class Buffer:
         return await books_of(self.redis, RUN)
 
 
-async def buffer_of(process: Process, redis: Redis, **policy: Any) -> Buffer:
+async def buffer_of(process: Process, redis: Redis, **settings: Any) -> Buffer:
     """Make a run with a buffer."""
     services, _ = process
     if (await services.runs.atropos.view(RUN)).config is None:
         await services.runs.atropos.register(RUN, config(4))
-    await services.replay.buffers.configure(RUN, policy)
+    await services.replay.buffers.configure(RUN, settings)
     return Buffer(process, redis)
 
 

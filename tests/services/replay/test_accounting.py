@@ -313,8 +313,8 @@ async def test_concurrent_inserts_together_evict_no_more_than_needed(
     await buffer.put(*range(30))
     view = await store.view(RUN)
     assert view is not None
-    policy = view.policy.model_copy(update=limits)  # type: ignore[arg-type]
-    assert await store.put(RUN, policy, 0, 0.0, view.revision, settle=False)
+    settings = view.settings.model_copy(update=limits)  # type: ignore[arg-type]
+    assert await store.put(RUN, settings, 0, 0.0, view.revision, settle=False)
     async with aclosing(Overtaken(redis_url, 5.0)) as overtaken:
         overtaken.other = ReplayCleanup(store)
         await ReplayCleanup(ReplayStore(overtaken)).sweep(RUN)

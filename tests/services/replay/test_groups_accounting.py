@@ -181,8 +181,8 @@ async def test_no_payload_leaks_or_is_freed_early_or_used_too_often(
 ) -> None:
     first = process()
     await first[0].runs.administration.create(RUN, config(BATCH_SIZE), POLICY)
-    policy = {"groups": True, "max_chunks": 12, "max_staleness": 2, "max_reuse": MAX_REUSE}
-    buffers = [await buffer_of(one, redis_client, **policy) for one in (first, process(), process())]
+    settings = {"groups": True, "max_chunks": 12, "max_staleness": 2, "max_reuse": MAX_REUSE}
+    buffers = [await buffer_of(one, redis_client, **settings) for one in (first, process(), process())]
     crowd = Crowd(buffers, random.Random(seed))
     for turn in range(40):  # mostly three; which calls meet depends on the machine
         await asyncio.gather(crowd.submit(30), crowd.submit(30), crowd.train(12), crowd.train(12), crowd.operate(12))

@@ -307,7 +307,7 @@ async def test_a_chunk_used_before_its_review_is_ranked_where_it_belongs(
     store = ReplayStore(buffer.process[0].connection)
     view = await store.view(RUN)
     assert view is not None
-    assert await store.put(RUN, view.policy.model_copy(update={"max_reuse": 2}), 0, 0.0, view.revision, settle=True)
+    assert await store.put(RUN, view.settings.model_copy(update={"max_reuse": 2}), 0, 0.0, view.revision, settle=True)
     await buffer.ack(first)
     assert (await swept(buffer)).at("reserved") == [0]
     await buffer.ack(second)

@@ -94,7 +94,7 @@ async def test_places_workers_session_settings_and_the_limiters_position_are_as_
     await buffer.process[0].replay.snapshots.restore(RUN, "a")
     assert whole(await swept(buffer)) == whole(before)
     again = await buffer.process[0].replay.buffers.state(RUN)
-    assert (again.policy, again.session, again.limiter_error) == (state.policy, 1, state.limiter_error)
+    assert (again.settings, again.session, again.limiter_error) == (state.settings, 1, state.limiter_error)
     assert await buffer.put(3, session=1) == ["stored"], "what was inserted since is gone, and is accepted again"
     assert await buffer.put(2, 4, session=1) == ["repeated"] * 2
     assert sorted((await swept(buffer)).at("sampleable")) == [0, 2, 2, 4, 6]
@@ -190,11 +190,11 @@ async def test_a_buffer_without_groups_is_not_restored_while_batches_are_filled_
     await buffer.put(1)
     with pytest.raises(InvalidField, match=r"name: .* `fresh_fraction` of the run is 0.5"):
         await services.replay.snapshots.restore(RUN, "a")
-    assert (await services.replay.buffers.state(RUN)).policy.groups
+    assert (await services.replay.buffers.state(RUN)).settings.groups
     assert len((await buffer.books()).chunks) == 2
     await services.runs.administration.change(RUN, {"fresh_fraction": 1.0})
     await services.replay.snapshots.restore(RUN, "a")
-    assert not (await services.replay.buffers.state(RUN)).policy.groups
+    assert not (await services.replay.buffers.state(RUN)).settings.groups
     assert whole(await swept(buffer)) == whole(before)
 
 

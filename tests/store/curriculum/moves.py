@@ -16,14 +16,14 @@ NAME = "gsm8k"
 
 async def a_curriculum(connection: RedisClient) -> CurriculumView:
     """Make one in the run: items unseen with and without a prior, one seen and in flight; another one is loading."""
-    store, items, policy = CurriculumStore(connection), ItemStore(connection), CurriculumSettings()
-    assert await store.put(RUN, NAME, "id", policy, "", "1") == "put"
+    store, items, settings = CurriculumStore(connection), ItemStore(connection), CurriculumSettings()
+    assert await store.put(RUN, NAME, "id", settings, "", "1") == "put"
     view = await store.view(RUN, NAME)
     assert view is not None
     new = [ItemWrite("prior_only", "algebra", 0.5, "{}"), ItemWrite("unseen")]
     assert await items.register(view, [new]) == [("registered", 2)]
-    change = observed(policy, [1.0, 0.0])
-    observation = ItemObservation("seen", change, arm_step(policy, change))
+    change = observed(settings, [1.0, 0.0])
+    observation = ItemObservation("seen", change, arm_step(settings, change))
     assert not isinstance(await items.observe(view, "request", [observation], 5), str)
     taken = await items.take(view, SampleId(1, "sample"), 1, ["seen"], (), "request")
     assert taken is not None

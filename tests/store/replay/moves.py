@@ -36,7 +36,7 @@ class ReplayMoves:
 
     async def plan(self, *fragments: EncodedFragment) -> tuple[Insertion, list[FragmentResult], ReplayView]:
         """Plan to insert fragments of one worker, which must change something."""
-        found = await self.replay.look(RUN, fragments[0].worker, (await self.view()).policy.eviction, 8)
+        found = await self.replay.look(RUN, fragments[0].worker, (await self.view()).settings.eviction, 8)
         assert found is not None
         view, known, victims = found
         insertion, receipts = plan_insertion(view, fragments[0].worker, known, fragments, victims, new_id)
@@ -90,9 +90,9 @@ def keys_of(manifest: SampleManifest | Missed) -> Sequence[str]:
     return [drawn.key for drawn in manifest.chunks]
 
 
-async def replay_moves(store: Store, **policy: Any) -> ReplayMoves:
+async def replay_moves(store: Store, **settings: Any) -> ReplayMoves:
     """Give the store's run a buffer."""
     connection = store.connection
     moves = ReplayMoves(store, ReplayStore(connection), SampleStore(connection), SnapshotStore(connection))
-    assert await moves.replay.put(RUN, ReplaySettings(**policy), 0, 0.0, "", settle=False)
+    assert await moves.replay.put(RUN, ReplaySettings(**settings), 0, 0.0, "", settle=False)
     return moves

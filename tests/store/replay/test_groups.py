@@ -81,7 +81,7 @@ async def test_nobody_takes_in_what_another_version_or_configuration_would_not(e
     await entering.store.runs.set_policy_version(RUN, 1, Trained())
     assert await entering.commit(insertion, view) == "outdated"
     insertion, view = await entering.plan()
-    assert await entering.moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
+    assert await entering.moves.replay.put(RUN, view.settings, 1, 0.0, view.revision, settle=False)
     assert await entering.commit(insertion, view) == "outdated"
     insertion, view = await entering.plan()
     assert (view.context.session, insertion.counts["dropped:old_session"], insertion.chunks) == (1, 1, ())

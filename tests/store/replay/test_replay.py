@@ -97,9 +97,9 @@ async def test_what_was_decided_on_a_run_that_has_changed_changes_nothing(store:
     if moved == "version":
         await store.runs.set_policy_version(RUN, 3, Trained())
     else:
-        policy = view.policy if moved == "session" else view.policy.model_copy(update={"max_chunks": 7})
+        settings = view.settings if moved == "session" else view.settings.model_copy(update={"max_chunks": 7})
         session = 1 if moved == "session" else 0
-        assert await moves.replay.put(RUN, policy, session, 0.0, view.revision, settle=False)
+        assert await moves.replay.put(RUN, settings, session, 0.0, view.revision, settle=False)
     before = await moves.books()
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"
     missed = await moves.take(0, view=view)
@@ -275,7 +275,7 @@ async def test_who_goes_for_a_newcomer_is_whom_the_rule_names(
     insertion, _, view = await moves.plan(fragment(5, size=90))
     (new,) = insertion.chunks
     archived = {entry.chunk.chunk_id for entry in before.chunks.values() if entry.place == ARCHIVED}
-    room = make_room(new.chunk, view.held, [entry.chunk for entry in before.chunks.values()], view.policy, archived)
+    room = make_room(new.chunk, view.held, [entry.chunk for entry in before.chunks.values()], view.settings, archived)
     assert room.enough
     assert len(room.evicted) >= 3
     assert await moves.replay.insert(RUN, insertion, view) == "inserted"
@@ -291,16 +291,16 @@ async def test_scripts_reserve_and_count_uses_as_the_rules_say(store: Store, max
     moves = await replay_moves(store, max_reuse=max_reuse)
     await moves.insert(*map(fragment, range(4)))
     chunks = {key: entry.chunk for key, entry in (await moves.books()).chunks.items()}
-    policy = (await moves.view()).policy
+    settings = (await moves.view()).settings
     held: dict[str, Sequence[str]] = {}
     outcomes = {"acknowledged": acknowledge, "given_back": give_back, "expired": give_back}
     for step in range(30):
-        there = sorted(key for key, chunk in chunks.items() if uses_open(chunk, policy) != 0)
+        there = sorted(key for key, chunk in chunks.items() if uses_open(chunk, settings) != 0)
         if there and (not held or rnd.random() < 0.6):
             ranks = rnd.sample(range(len(there)), rnd.randint(1, len(there)))
             held[f"{step}"] = keys_of(await moves.take(*ranks, sample_id=f"{step}"))
             assert held[f"{step}"] == [there[rank] for rank in ranks]
-            chunks |= {key: reserve(chunks[key], policy) for key in held[f"{step}"]}
+            chunks |= {key: reserve(chunks[key], settings) for key in held[f"{step}"]}
         elif held:
             sample_id, outcome = rnd.choice(sorted(held)), rnd.choice(sorted(outcomes))
             assert await moves.end(outcome, sample_id)
@@ -368,8 +368,8 @@ async def test_a_chunk_whose_uses_are_held_is_not_drawn_before_it_is_placed_agai
     await moves.insert(fragment(0), fragment(1))
     assert keys_of(await moves.take(0, sample_id="first")) == [chunk_key(1)]
     view = await moves.view()
-    policy = view.policy.model_copy(update={"max_reuse": 1})
-    assert await moves.replay.put(RUN, policy, 0, 0.0, view.revision, settle=True)
+    settings = view.settings.model_copy(update={"max_reuse": 1})
+    assert await moves.replay.put(RUN, settings, 0, 0.0, view.revision, settle=True)
     missed = await moves.take(0, sample_id="second")
     assert isinstance(missed, Missed)
     assert missed.why == "short"
@@ -381,7 +381,7 @@ async def test_a_sample_is_not_ended_by_the_limits_of_another_configuration(stor
     await moves.insert(fragment(0))
     keys_of(await moves.take(0))
     view = await moves.view()
-    assert await moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
+    assert await moves.replay.put(RUN, view.settings, 1, 0.0, view.revision, settle=False)
     before = await moves.books()
     assert not await moves.samples.end(RUN, lease("sample"), "acknowledged", view)
     assert (await moves.books()).chunks == before.chunks

@@ -40,7 +40,7 @@ async def test_what_was_decided_on_a_buffer_that_has_changed_changes_nothing(sto
         case "version":
             await store.runs.set_policy_version(RUN, 3, Trained())
         case "settings":
-            assert await moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
+            assert await moves.replay.put(RUN, view.settings, 1, 0.0, view.revision, settle=False)
         case "snapshot":
             await moves.snapshot("b", 1)
         case _:
@@ -96,7 +96,7 @@ async def test_what_was_to_be_looked_over_still_is_after_a_snapshot_and_a_restor
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
     view = await moves.view()
-    assert await moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=True)
+    assert await moves.replay.put(RUN, view.settings, 1, 0.0, view.revision, settle=True)
     taken, view = await moves.snapshot("a"), await moves.view()
     assert (view.unsettled, taken.settled) == (view.revision, False)
     await moves.replay.settled(RUN, view.revision)

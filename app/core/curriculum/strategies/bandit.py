@@ -23,23 +23,23 @@ def arm_of_category(category: str) -> str:
     return f"category:{category}"
 
 
-def arm_step(policy: CurriculumSettings, change: EstimateUpdate) -> LeakyUpdate:
+def arm_step(settings: CurriculumSettings, change: EstimateUpdate) -> LeakyUpdate:
     """Return how an observation updates the value of its arm, which starts at 0: ``keep * value + gain``.
 
     The arm belongs to the item's bin *before* the observation, or to its category.
     """
-    keep, gain = 1 - policy.arm_alpha, policy.arm_alpha * change.signal.gain
+    keep, gain = 1 - settings.arm_alpha, settings.arm_alpha * change.signal.gain
     return LeakyUpdate(keep, gain, gain)
 
 
-def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(settings: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
-    if policy.arms == "bins":
-        values = [counts.arms.get(arm_of_bin(each), 0.0) for each in range(policy.n_bins)]
-        return over_bins(values, policy.temperature, counts, [f"bin {i} at {q:.3f}" for i, q in enumerate(values)])
+    if settings.arms == "bins":
+        values = [counts.arms.get(arm_of_bin(each), 0.0) for each in range(settings.n_bins)]
+        return over_bins(values, settings.temperature, counts, [f"bin {i} at {q:.3f}" for i, q in enumerate(values)])
     categories = {name: size for name, size in sorted(counts.categories.items()) if size}
     values = [counts.arms.get(arm_of_category(name), 0.0) for name in categories]
-    distribution = tempered(values, policy.temperature)
+    distribution = tempered(values, settings.temperature)
     return kept(
         [
             MixtureComponent(

@@ -22,21 +22,21 @@ from lachesis.wire.curricula import CurriculumSettings
 _ROUNDING = 1e-6  # of an item
 
 
-def spans(policy: CurriculumSettings, _: int) -> tuple[Span, ...]:
+def spans(settings: CurriculumSettings, _: int) -> tuple[Span, ...]:
     """Return the range of mastered items for `frontier`; nothing for `cdf`."""
-    if policy.form == "cdf":
+    if settings.form == "cdf":
         return ()
-    return (Span(ItemIndex.MEAN_REWARD, policy.competence_threshold, math.inf),)
+    return (Span(ItemIndex.MEAN_REWARD, settings.competence_threshold, math.inf),)
 
 
-def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+def parts(settings: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
-    return _by_competence(policy, counts, progress) if policy.form == "cdf" else _by_frontier(policy, counts)
+    return _by_competence(settings, counts, progress) if settings.form == "cdf" else _by_frontier(settings, counts)
 
 
-def needs_progress(policy: CurriculumSettings) -> bool:
+def needs_progress(settings: CurriculumSettings) -> bool:
     """Return whether competence grows with the steps."""
-    return policy.form == "cdf"
+    return settings.form == "cdf"
 
 
 def competence(initial: float, progress: float) -> float:
@@ -44,17 +44,17 @@ def competence(initial: float, progress: float) -> float:
     return min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
 
 
-def frontier(policy: CurriculumSettings, counts: ItemCounts) -> int:
+def frontier(settings: CurriculumSettings, counts: ItemCounts) -> int:
     """Return the bin of the frontier."""
     ranked, mastered = counts.length(ItemIndex.MEAN_REWARD), counts.spans[0]
     if not ranked:
-        return middle(policy.n_bins)
-    return bin_of(max(0, ranked - 1 - mastered), ranked, policy.n_bins)
+        return middle(settings.n_bins)
+    return bin_of(max(0, ranked - 1 - mastered), ranked, settings.n_bins)
 
 
-def _by_competence(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+def _by_competence(settings: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     ranked, unseen = counts.length(ItemIndex.MEAN_REWARD), counts.length(ItemIndex.UNSEEN)
-    share = competence(policy.initial_competence, progress)
+    share = competence(settings.initial_competence, progress)
     # At least one, so that there is something to try. 0.29 of 100 items are 29, although 0.29 * 100 is less in floats.
     allowed = min(counts.items, max(1, math.floor(share * counts.items + _ROUNDING)))
     easier = ranked - ranked // 2
@@ -65,21 +65,21 @@ def _by_competence(policy: CurriculumSettings, counts: ItemCounts, progress: flo
         [
             MixtureComponent(ItemIndex.MEAN_REWARD, ranked - known, known, known / max(1, allowed), why),
             MixtureComponent(
-                ItemIndex.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(policy.n_bins)
+                ItemIndex.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(settings.n_bins)
             ),
         ]
     )
 
 
-def _by_frontier(policy: CurriculumSettings, counts: ItemCounts) -> tuple[MixtureComponent, ...]:
-    centre = frontier(policy, counts)
-    logs = [-(((each - centre) / policy.frontier_width) ** 2) / 2 for each in range(policy.n_bins)]
-    why = [f"bin {each}, the frontier is bin {centre}" for each in range(policy.n_bins)]
-    return over_bins(logs, policy.temperature, counts, why)
+def _by_frontier(settings: CurriculumSettings, counts: ItemCounts) -> tuple[MixtureComponent, ...]:
+    centre = frontier(settings, counts)
+    logs = [-(((each - centre) / settings.frontier_width) ** 2) / 2 for each in range(settings.n_bins)]
+    why = [f"bin {each}, the frontier is bin {centre}" for each in range(settings.n_bins)]
+    return over_bins(logs, settings.temperature, counts, why)
 
 
-def numbers(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> dict[str, float]:
+def numbers(settings: CurriculumSettings, counts: ItemCounts, progress: float) -> dict[str, float]:
     """Return the competence, or the bin of the frontier and how many items are mastered."""
-    if policy.form == "cdf":
-        return {"competence": competence(policy.initial_competence, progress)}
-    return {"frontier_bin": float(frontier(policy, counts)), "mastered": float(counts.spans[0])}
+    if settings.form == "cdf":
+        return {"competence": competence(settings.initial_competence, progress)}
+    return {"frontier_bin": float(frontier(settings, counts)), "mastered": float(counts.spans[0])}

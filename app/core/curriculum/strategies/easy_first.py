@@ -13,10 +13,10 @@ from lachesis.wire.curricula import CurriculumSettings
 _BIAS = 2.0
 
 
-def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+def parts(settings: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution; bins without an item are left out."""
-    number = np.arange(policy.n_bins)
-    biased = np.exp(-_BIAS * number / max(1, policy.n_bins - 1))
-    annealed = (1 - progress) * biased / biased.sum() + progress / policy.n_bins
-    why = [f"bin {each} of {policy.n_bins}, at progress {progress:.2f}" for each in number]
-    return over_bins(np.log(annealed).tolist(), policy.temperature, counts, why)
+    number = np.arange(settings.n_bins)
+    biased = np.exp(-_BIAS * number / max(1, settings.n_bins - 1))
+    annealed = (1 - progress) * biased / biased.sum() + progress / settings.n_bins
+    why = [f"bin {each} of {settings.n_bins}, at progress {progress:.2f}" for each in number]
+    return over_bins(np.log(annealed).tolist(), settings.temperature, counts, why)

@@ -18,25 +18,25 @@ from lachesis.wire.curricula import CurriculumSettings
 CELLS, PRIOR_CELLS = 128, 32
 
 
-def spans(policy: CurriculumSettings, _: int) -> tuple[Span, ...]:
+def spans(settings: CurriculumSettings, _: int) -> tuple[Span, ...]:
     """Return cells of the posteriors' means, and of priors."""
-    low, width = policy.reward_min, policy.reward_max - policy.reward_min
+    low, width = settings.reward_min, settings.reward_max - settings.reward_min
     return (
         *cells(ItemIndex.POSTERIOR, tuple(each / CELLS for each in range(1, CELLS))),
         *cells(ItemIndex.PRIOR_ONLY, tuple(low + width * each / PRIOR_CELLS for each in range(1, PRIOR_CELLS))),
     )
 
 
-def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(settings: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
-    low, width = policy.reward_min, policy.reward_max - policy.reward_min
+    low, width = settings.reward_min, settings.reward_max - settings.reward_min
     priors = [Estimate(prior=low + width * (each + 0.5) / PRIOR_CELLS) for each in range(PRIOR_CELLS)]
     rates = np.array(
-        [(each + 0.5) / CELLS for each in range(CELLS)] + [posterior(policy, each).mean for each in priors] + [0.5]
+        [(each + 0.5) / CELLS for each in range(CELLS)] + [posterior(settings, each).mean for each in priors] + [0.5]
     )
     unseen = counts.length(ItemIndex.UNSEEN)
     learnable = rates * (1 - rates)
-    distribution = tempered(np.log(learnable), policy.temperature, [*counts.spans, unseen])
+    distribution = tempered(np.log(learnable), settings.temperature, [*counts.spans, unseen])
     why = [f"learnability {each:.3f}" for each in learnable]
     return (
         *over_cells(ItemIndex.POSTERIOR, counts.spans[:CELLS], distribution[:CELLS], why),

@@ -29,16 +29,16 @@ def spans(_: CurriculumSettings, samples: int) -> tuple[Span, ...]:
     return cells(ItemIndex.LAST_SAMPLED, tuple(float(samples + 1 - oldest) for oldest, _ in ages(samples)[1:]))
 
 
-def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(settings: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
     seen = counts.seen
     fresh = {index: counts.length(index) for index in (ItemIndex.UNSEEN, ItemIndex.PRIOR_ONLY)}
     unseen = sum(fresh.values())
-    new = (policy.unseen_share if seen else 1.0) if unseen else 0.0
-    replayed, rho = 1 - new, policy.staleness_share
-    steepness = min(_STEEPEST, 1 / (policy.score_temperature * policy.temperature))
+    new = (settings.unseen_share if seen else 1.0) if unseen else 0.0
+    replayed, rho = 1 - new, settings.staleness_share
+    steepness = min(_STEEPEST, 1 / (settings.score_temperature * settings.temperature))
     middles = [(oldest + youngest) / 2 for oldest, youngest in ages(counts.samples)]
-    stale = tempered([math.log(each) for each in middles], policy.temperature, counts.spans)
+    stale = tempered([math.log(each) for each in middles], settings.temperature, counts.spans)
     why = [f"last drawn {each:g} samples ago" for each in middles]
     return kept(
         [

@@ -16,20 +16,20 @@ from lachesis.wire.curricula import CurriculumSettings
 POOLS = ("hard", "normal", "easy")
 
 
-def spans(policy: CurriculumSettings, _: int) -> tuple[Span, ...]:
+def spans(settings: CurriculumSettings, _: int) -> tuple[Span, ...]:
     """Return the ranges of the pools, for seen items and for unseen items with a prior."""
-    bounds = (math.nextafter(policy.hard_threshold, math.inf), policy.easy_threshold)
+    bounds = (math.nextafter(settings.hard_threshold, math.inf), settings.easy_threshold)
     return (*cells(ItemIndex.LAST, bounds), *cells(ItemIndex.PRIOR_ONLY, bounds))
 
 
-def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(settings: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution. It is empty if all pools that have items have the weight 0."""
-    weights = (policy.hard_weight, policy.normal_weight, policy.easy_weight)
+    weights = (settings.hard_weight, settings.normal_weight, settings.easy_weight)
     pools = _pools(counts)
     sizes = [sum(each) for each in zip(*pools.values(), strict=True)]
     distribution = tempered(
         [math.log(weight) if weight and size else -math.inf for weight, size in zip(weights, sizes, strict=True)],
-        policy.temperature,
+        settings.temperature,
     )
     why = [f"{name} pool" for name in POOLS]
     found = list[MixtureComponent]()

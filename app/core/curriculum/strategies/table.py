@@ -29,21 +29,21 @@ _STRATEGIES: Mapping[CurriculumStrategy, _StrategyRules] = {
 }
 
 
-def spans(policy: CurriculumSettings, samples: int) -> tuple[Span, ...]:
-    """Return the spans to count for the policy's strategy, besides the lengths of indexes (and categories, for arms).
+def spans(settings: CurriculumSettings, samples: int) -> tuple[Span, ...]:
+    """Return the spans to count for the strategy, besides the lengths of indexes (and categories, for arms).
 
     Args:
-        policy: The curriculum's.
+        settings: The curriculum's.
         samples: Samples so far. The strategy still works if the number is out of date.
     """
-    return _STRATEGIES[policy.strategy].spans(policy, samples)
+    return _STRATEGIES[settings.strategy].spans(settings, samples)
 
 
-def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+def parts(settings: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution of the next item.
 
     Args:
-        policy: The curriculum's.
+        settings: The curriculum's.
         counts: The counts for `spans`, with the same number of samples.
         progress: From `checks.progress`, 0 to 1.
 
@@ -51,14 +51,14 @@ def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tu
         Parts whose probabilities sum to 1. Empty if there is no item, or the strategy would choose none of them (all
         pools that have items have the weight 0). For `thompson`: the distribution of its candidates.
     """
-    return _STRATEGIES[policy.strategy].parts(policy, counts, progress)
+    return _STRATEGIES[settings.strategy].parts(settings, counts, progress)
 
 
-def numbers(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> dict[str, float]:
+def numbers(settings: CurriculumSettings, counts: ItemCounts, progress: float) -> dict[str, float]:
     """Return the strategy's own metrics by name."""
-    return _STRATEGIES[policy.strategy].numbers(policy, counts, progress)
+    return _STRATEGIES[settings.strategy].numbers(settings, counts, progress)
 
 
-def needs_progress(policy: CurriculumSettings) -> bool:
+def needs_progress(settings: CurriculumSettings) -> bool:
     """Return whether the strategy's distribution changes with the progress of training."""
-    return _STRATEGIES[policy.strategy].needs_progress(policy)
+    return _STRATEGIES[settings.strategy].needs_progress(settings)

@@ -34,9 +34,9 @@ def parts(_: CurriculumSettings, counts: ItemCounts, __: float) -> tuple[Mixture
     return everything(counts, 1.0, "best of the candidates")
 
 
-def candidates_for(policy: CurriculumSettings, wanted: int) -> int:
+def candidates_for(settings: CurriculumSettings, wanted: int) -> int:
     """Return how many candidates to compare at most for so many items."""
-    return max(policy.candidates, wanted)
+    return max(settings.candidates, wanted)
 
 
 def candidate_ranges(most: int, items: int, seed: int, counter: int) -> list[tuple[int, int]]:
@@ -56,22 +56,22 @@ def candidate_ranges(most: int, items: int, seed: int, counter: int) -> list[tup
     return [(first, first + size - 1) for first in (drawn * size).tolist()]
 
 
-def best(policy: CurriculumSettings, candidates: Evidence, seed: int, counter: int) -> list[int]:
+def best(settings: CurriculumSettings, candidates: Evidence, seed: int, counter: int) -> list[int]:
     """Return candidates' positions, the best first, by one draw from the posterior of each.
 
     Args:
-        policy: The curriculum's.
+        settings: The curriculum's.
         candidates: What is known of them, in the order of `candidate_ranges`.
         seed: As for `choose`.
         counter: The counter that `candidate_ranges` had. This function draws from another stream of it.
     """
-    alphas, betas = _tempered(policy, candidates)
+    alphas, betas = _tempered(settings, candidates)
     rates = generator(seed, counter, stream=1).beta(alphas, betas)
-    order: list[int] = np.argsort(np.abs(rates - policy.target_pass_rate), kind="stable").tolist()
+    order: list[int] = np.argsort(np.abs(rates - settings.target_pass_rate), kind="stable").tolist()
     return order
 
 
-def best_probabilities(policy: CurriculumSettings, candidates: Sequence[Estimate]) -> list[float]:
+def best_probabilities(settings: CurriculumSettings, candidates: Sequence[Estimate]) -> list[float]:
     """Return the probability of each candidate to be the best one. The probabilities sum to 1.
 
     P(i) is an integral over distances d from the target: i's density at d, times the probability that every other
@@ -79,12 +79,12 @@ def best_probabilities(policy: CurriculumSettings, candidates: Sequence[Estimate
     """
     if not candidates:
         return []
-    alphas, betas = _tempered(policy, Evidence.of(candidates))
+    alphas, betas = _tempered(settings, Evidence.of(candidates))
     rates = (np.arange(_GRID) + 0.5) / _GRID
     logs = (alphas[:, None] - 1) * np.log(rates) + (betas[:, None] - 1) * np.log1p(-rates)
     density = np.exp(logs - logs.max(axis=1, keepdims=True))
     density /= density.sum(axis=1, keepdims=True)
-    cells = np.floor(np.abs(rates - policy.target_pass_rate) * _GRID).astype(np.int64)
+    cells = np.floor(np.abs(rates - settings.target_pass_rate) * _GRID).astype(np.int64)
     near = np.zeros((len(candidates), _GRID + 1))
     np.add.at(near.T, cells, density.T)
     further = np.log(np.maximum(1 - np.cumsum(near, axis=1) + near / 2, np.finfo(float).tiny))
@@ -93,6 +93,6 @@ def best_probabilities(policy: CurriculumSettings, candidates: Sequence[Estimate
     return distribution
 
 
-def _tempered(policy: CurriculumSettings, candidates: Evidence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    alphas, betas = posteriors(policy, candidates)
-    return 1 + (alphas - 1) / policy.temperature, 1 + (betas - 1) / policy.temperature
+def _tempered(settings: CurriculumSettings, candidates: Evidence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    alphas, betas = posteriors(settings, candidates)
+    return 1 + (alphas - 1) / settings.temperature, 1 + (betas - 1) / settings.temperature
