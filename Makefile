@@ -17,16 +17,16 @@ run: venv-server  ## set everything up and serve on LACHESIS_HOST:LACHESIS_PORT 
 demo: venv-server  ## watch a policy learn for about two minutes: service, workers, trainer (ARGS="--seed 1")
 	@exec $(python) examples/demo/demo.py $(ARGS)
 
-two_processes := -n 2 --dist worksteal
+in_parallel := -n 3 --dist worksteal  # on two cores: many tests wait for processes or for the disk
 
-test: venv-dev  ## all tests but e2e, long ones and those in a browser, in two processes
-	@$(python) -m pytest $(two_processes) -m "not e2e and not long and not browser" $(ARGS)
+test: venv-dev  ## all tests but e2e, long ones and those in a browser, in three processes
+	@$(python) -m pytest $(in_parallel) -m "not e2e and not long and not browser" $(ARGS)
 
 test-long: venv-dev  ## what takes long by choice: programs as processes, chaos, many cases of fuzzers, packaging
-	@$(python) -m pytest $(two_processes) -m "long and not e2e" $(ARGS)
+	@$(python) -m pytest $(in_parallel) -m "long and not e2e" $(ARGS)
 
 test-browser: venv-dev  ## the operators' page in a real browser; it needs Chromium (tools/chromium installs it)
-	@$(python) -m pytest $(two_processes) -m browser tests/browser $(ARGS)
+	@$(python) -m pytest $(in_parallel) -m browser tests/browser $(ARGS)
 
 test-fast: venv-dev  ## the rules by themselves, in half a minute: no server, fewer examples
 	@$(python) -m pytest -q -m "not slow and not long" tests/core $(ARGS)
