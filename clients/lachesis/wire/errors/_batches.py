@@ -1,6 +1,6 @@
 """The errors of batches, and of the ranks that share them."""
 
-from lachesis.wire.errors.requests import Conflict, NotFound
+from lachesis.wire.errors._requests import Conflict, NotFound
 
 
 class BatchNotFound(NotFound):

@@ -1,7 +1,7 @@
 """The errors of environments and their members."""
 
-from lachesis.wire.errors.base import ServiceError
-from lachesis.wire.errors.requests import Conflict, NotFound
+from lachesis.wire.errors._base import ServiceError
+from lachesis.wire.errors._requests import Conflict, NotFound
 
 
 class EnvironmentNotFound(NotFound):

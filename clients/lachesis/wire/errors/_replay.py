@@ -1,7 +1,7 @@
 """The errors of replay buffers."""
 
-from lachesis.wire.errors.groups import QueueFull
-from lachesis.wire.errors.requests import Conflict, NotFound
+from lachesis.wire.errors._groups import QueueFull
+from lachesis.wire.errors._requests import Conflict, NotFound
 
 
 class ReplayNotFound(NotFound):

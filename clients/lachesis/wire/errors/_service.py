@@ -1,6 +1,6 @@
 """The errors of the service as a process."""
 
-from lachesis.wire.errors.base import ServiceError
+from lachesis.wire.errors._base import ServiceError
 
 
 class MaintenanceEnded(ServiceError):

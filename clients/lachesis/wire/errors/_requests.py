@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lachesis.wire.errors.base import ServiceError
+from lachesis.wire.errors._base import ServiceError
 from lachesis.wire.problems import place, wrong_value
 
 

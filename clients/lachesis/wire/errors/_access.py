@@ -1,7 +1,7 @@
 """The errors of requests whose sender may not make them, and of tokens."""
 
-from lachesis.wire.errors.base import ServiceError
-from lachesis.wire.errors.requests import NotFound
+from lachesis.wire.errors._base import ServiceError
+from lachesis.wire.errors._requests import NotFound
 
 
 class Unauthorized(ServiceError):

@@ -1,6 +1,6 @@
 """The errors of the store: Redis and the records in it."""
 
-from lachesis.wire.errors.base import ServiceError
+from lachesis.wire.errors._base import ServiceError
 
 
 class TooManyConflicts(ServiceError):

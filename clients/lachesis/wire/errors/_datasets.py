@@ -1,6 +1,6 @@
 """The errors of datasets on the service's disk."""
 
-from lachesis.wire.errors.requests import InvalidInput, NotFound
+from lachesis.wire.errors._requests import InvalidInput, NotFound
 
 
 class InvalidDataset(InvalidInput):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lachesis.wire.errors.base import ServiceError
-from lachesis.wire.errors.requests import Conflict, InvalidField, NotFound
+from lachesis.wire.errors._base import ServiceError
+from lachesis.wire.errors._requests import Conflict, InvalidField, NotFound
 
 
 class SequenceTooLong(InvalidField):

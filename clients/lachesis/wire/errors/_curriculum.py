@@ -1,6 +1,6 @@
 """The errors of curricula."""
 
-from lachesis.wire.errors.requests import NotFound
+from lachesis.wire.errors._requests import NotFound
 
 
 class CurriculumNotFound(NotFound):
