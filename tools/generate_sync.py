@@ -96,7 +96,7 @@ class Module:
                 self.homes |= {to.id: f"lachesis.{name}" for to in node.targets if isinstance(to, ast.Name)}
 
     def class_of(self, name: str) -> ast.ClassDef:
-        """Return a class, after its own methods with those of its parts."""
+        """Return a class with its own methods, then those of its parts."""
         cls = next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
         for part in [base.id for base in cls.bases if isinstance(base, ast.Name) and base.id in PARTS]:
             module = Module(PARTS[part])

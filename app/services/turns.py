@@ -174,7 +174,7 @@ class Turns:
             await self._pass_on(run, turn, again=False)
 
     async def handle_news(self, run: str, news: Collection[bytes], *, needed: bool) -> None:
-        """Follow what was said about the turn; ``needed`` says whether any request waits in this process."""
+        """Note who wants or gives the turn; ``needed`` says whether any request waits in this process."""
         if not NEWS.isdisjoint(news):
             self.note_others(run)
         turn = self._turns.get(run)
@@ -206,7 +206,7 @@ class Turns:
         turn.grants += 1
 
     async def _renew(self, run: str, turn: _Turn) -> bool:
-        """Ask for the turn, if this process does not have it for some time to come. Return whether it has it."""
+        """Ask for the turn, if it has ended or ends soon. Return whether this process has it."""
         if await self._has_time(run, turn):
             return True
         return not turn.is_coming and await self._ask(run, turn)
@@ -275,7 +275,7 @@ class QueueTurn:
 
     @property
     def may_have_come(self) -> bool:
-        """Return whether it may have become the turn of this process, which has not been told."""
+        """Return whether this process may have the turn now, although it got no news of that."""
         return self._turns.is_crowded(self._run) and not self._turns.is_coming(self._run)
 
     async def may_serve(self) -> bool:
@@ -302,7 +302,7 @@ class QueueTurn:
             await self._turns.leave(self._run, listens=True, again=bool(self._waiters))
 
     async def handle_news(self, news: Collection[bytes]) -> None:
-        """Follow what was said about the turn."""
+        """Note who wants or gives the turn."""
         await self._turns.handle_news(self._run, news, needed=bool(self._waiters))
 
     async def end(self) -> None:

@@ -30,7 +30,7 @@ from app.store.redis.scripts import outcome
 from lachesis.wire.curricula import MAX_CATEGORIES
 
 _ITEM = "item"
-_MATCHED = 4  # characters of a text; for all of them, MATCH would take as many comparisons at each place of a key
+_MATCHED = 4  # last characters of a text: at each place of a key, MATCH may compare all that it looks for
 
 
 class Place(NamedTuple):

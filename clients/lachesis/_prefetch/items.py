@@ -44,7 +44,7 @@ class ItemQueue(PrefetchQueue[Drawn]):
         release: Callable[[str, Sequence[str], float | None], Awaitable[int]],
         freed: asyncio.Event,
         prefetch: int,
-        patience_s: float | None,
+        wait_s: float | None,
         where: str,
     ) -> None:
         """Draw nothing before the first is asked for.
@@ -54,10 +54,10 @@ class ItemQueue(PrefetchQueue[Drawn]):
             release: Gives back items of a sample, with this retry budget.
             freed: Set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
+            wait_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: The run and the curriculum; for messages.
         """
-        super().__init__(prefetch, patience_s, where, "item", slack=prefetch // 2)
+        super().__init__(prefetch, wait_s, where, "item", slack=prefetch // 2)
         self._sample = sample
         self._release = release
         self._freed = freed

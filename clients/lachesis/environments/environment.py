@@ -400,7 +400,10 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         self._trouble = trouble
 
     async def _begin_report(self, within_s: float) -> bool:
-        """Wait until no other report is sent. Return False if one still is: permits repeat theirs without end."""
+        """Wait until no other report is under way. Return False if one still is after ``within_s``.
+
+        A permit repeats its report without end.
+        """
         try:
             async with timeout(within_s):
                 return await self._reporting.acquire()

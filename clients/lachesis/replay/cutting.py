@@ -125,7 +125,7 @@ def read_steps(
     """
     tensors = flatten(steps, labelled)
     if "" in tensors:
-        raise InvalidField("is an array without a name: give {'obs': array}", ("steps",))
+        raise InvalidField("has no name: give {'obs': array}", ("steps",))
     if POLICY_VERSIONS in tensors:
         raise InvalidField("is given as policy_version", (POLICY_VERSIONS,))
     for name, array in tensors.items():

@@ -13,7 +13,7 @@ from lachesis.wire.options import CriteriaOptions
 
 
 class RunGroups:
-    """Find, list, read, annotate and delete the groups of one run."""
+    """The part of `AsyncTrainer` about groups: find, list, read, annotate and delete those of its run."""
 
     _calls: RunCalls
     _sender: Sender

@@ -259,7 +259,7 @@ class GroupColumns(BaseModel):
     state: GroupState = Field(
         description="Where the group is. `kept`: it was delivered, and its batch is kept for a rewind."
     )
-    environment: int | None = Field(description="Id of its environment. Null for none.")
+    environment: int | None = Field(description="Id of its environment. Null if it has none.")
     size: int = Field(description="Number of its sequences.")
     tokens: int | None = Field(description="Tokens of its sequences. Null after the group has left.")
     mean_score: float | None = Field(description="The mean of its scores. Null after the group has left.")

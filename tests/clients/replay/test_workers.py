@@ -113,7 +113,7 @@ async def test_a_label_that_the_service_would_refuse_is_refused_at_once(
 
 async def test_an_array_without_a_name_is_refused_at_once(replay: AsyncReplay) -> None:
     async with replay.worker("w", steps=2) as worker:
-        with pytest.raises(InvalidField, match=r"^steps: is an array without a name: give \{'obs': array\}$"):
+        with pytest.raises(InvalidField, match=r"^steps: has no name: give \{'obs': array\}$"):
             await worker.insert(np.ones(2), 0)
         assert worker.outcomes == {}
 

@@ -28,7 +28,7 @@ def protocol_unless(
     missing: list[str], header_timeout_s: float, tls: TlsContexts | None = None
 ) -> type[asyncio.Protocol] | Literal["httptools"]:
     """Return our protocol, or uvicorn's own if names are missing."""
-    # Partials, since uvicorn sends them to workers by pickle. It declares a class, and only calls it.
+    # Partials, since uvicorn sends them to workers by pickle. Its type for them is a class, but it only calls them.
     made: Any = partial(Protocol if tls is None else TlsProtocol, header_timeout_s=header_timeout_s)
     if missing:
         log.warning("this version of uvicorn lacks %s: slow headers do not time out", ", ".join(missing))
