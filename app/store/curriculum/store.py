@@ -180,13 +180,7 @@ class CurriculumStore:
                 if len(self._ids) >= _MOST_KNOWN:
                     self._ids.clear()
                 known = self._ids[run, name] = found.decode()
-            (
-                found,
-                time,
-                service,
-                (step, *clock, settings),
-                (config, revision, samples),
-            ) = await self._connection.pipeline(
+            found, time, service, (step, *clock, policy), (config, revision, samples) = await self._connection.pipeline(
                 [
                     ("HGET", keys.curricula, name),
                     *CLOCK_COMMANDS,
@@ -206,7 +200,7 @@ class CurriculumStore:
                 samples=int(samples or 0),
                 step=int(step or 0),
                 clock_ms=Now(time, service).run_clock_of(clock),
-                memory_ms=parse_policy(settings).request_memory_ms,
+                memory_ms=parse_policy(policy).request_memory_ms,
             )
         return None
 

@@ -120,11 +120,11 @@ def view_commands(keys: RunKeys) -> list[Command]:
 
 def read_view(replies: Sequence[Any]) -> ReplayView | None:
     """Parse the replies to `view_commands`; None if the run has no buffer."""
-    time, service, (*clock, version, settings), replay, size = replies
+    time, service, (*clock, version, policy), replay, size = replies
     if b"config" not in replay:
         return None
     texts = {name.decode(): text.decode() for name, text in replay.items()}
-    run_policy = parse_policy(settings)
+    run_policy = parse_policy(policy)
     context = ReplayContext(int(texts["session"]), int(version or 0), Now(time, service).run_clock_of(clock))
     demand, until_ms = map(int, texts.get("demand", "0 0").split())
     return ReplayView(

@@ -62,8 +62,8 @@ class CurriculumMachine(RuleBasedStateMachine):
         self._processes = processes
         self._now = 0.0
         self._processes.wait(self._processes.redis.flushall())
-        settings = Policy(dedup_window_s=A_YEAR_S)
-        self._call(lambda services: services.runs.administration.create(RUN, config(1), settings))
+        policy = Policy(dedup_window_s=A_YEAR_S)
+        self._call(lambda services: services.runs.administration.create(RUN, config(1), policy))
         self._make()
 
     def _make(self) -> None:
