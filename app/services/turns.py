@@ -16,6 +16,9 @@ wanted      |                     |                        | others want it     
 end         |                     | not asked              | passes on: not asked | passes on: not asked
 expired     |                     |                        | not asked            | not asked
 
+The table is about a process with requests. Without any, it passes the turn on as soon as it is granted or wanted.
+A turn that was used and is wanted ends when the next request enters: the process passes it on, and asks again.
+
 A process asks again while it passes the turn on if requests still wait in it. A process that holds the turn renews it
 at half time. If no task in it listens for news, the last one to leave passes the turn on in any case.
 

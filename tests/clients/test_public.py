@@ -6,6 +6,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,13 @@ from lachesis.batches.columns import Columns
 from tests.clients.run import group, submitted
 
 SECRET = Settings("http://me:secret@lachesis:1", run="math")
+
+
+def test_a_star_import_of_the_errors_brings_no_module() -> None:
+    names: dict[str, Any] = {}
+    exec("from lachesis.errors import *", names)
+    assert names["RunNotFound"].__module__ == "lachesis.wire.errors"
+    assert not [name for name, value in names.items() if isinstance(value, ModuleType)]
 
 
 async def samples(replay: AsyncReplay) -> AsyncSample:
