@@ -12,7 +12,7 @@ first request, and serves all requests that wait in it. Then the turn goes to th
 1. The first attempt (`_newcomer`; `_first_attempt` without a wait). Most requests end here, without a task. While
    processes take turns, this step needs the turn.
 2. The wait (`_served_while_waiting`), if the request may wait. The first request that waits in a run starts the task
-   (`_serve_run`). It ends when nobody waits, and a second passes without news.
+   (`_serve_run`). It ends after a second without news in which no request waits.
 3. The reason (`_reason`), if the request got nothing.
 
 The task hears the news of the run. After any news it tries the requests in order (`_serve_in_order`), and then those
@@ -239,7 +239,7 @@ class LongPoll(Generic[Q, R]):
     async def _served_while_waiting(
         self, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None] | None"
     ) -> R | None:
-        """Wait for a result. None means that there is none, or that it was released: the request has gone away."""
+        """Wait for a result. None: no result came, or the request has gone away and its result was released."""
         await self._wait(queue, waiter, wait_s, stop)
         if not waiter.answer.done():
             return None

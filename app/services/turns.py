@@ -315,7 +315,7 @@ class QueueTurn:
 
 
 class _NoOthers:
-    """Stands in for `TurnStore` where processes take no turns: the turn is always free, and nobody waits for it."""
+    """Replaces `TurnStore` where processes take no turns. The turn is always free."""
 
     async def ask(self, *_: object) -> tuple[bool, bool]:
         return True, False
