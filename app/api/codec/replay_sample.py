@@ -25,6 +25,9 @@ from lachesis.wire.groups import SAFETENSORS
 _ASKED_AGAIN_WITHIN_S = 10.0
 _COPIES = 2  # of a group, in memory: as Redis has it, and without compact columns
 
+BLOBS = "One fragment's blob, or a frame of them (docs/how-to/replay.md)."
+"""What the API document says of fragments in binary, in requests and in replies."""
+
 log = logging.getLogger("lachesis.api")
 
 

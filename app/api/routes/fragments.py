@@ -32,8 +32,7 @@ from lachesis.wire.fragments import (
 )
 
 _MISSING = (errors.RunNotFound, errors.ReplayNotFound)
-_BLOBS = "One fragment's blob, or a frame of them (docs/how-to/replay.md)."
-_BLOB_CONTENT = {"content": binary(_BLOBS)}
+_BLOB_CONTENT = {"content": binary(codec.BLOBS)}
 
 _INSERT: Responses = body_responses(
     *_MISSING, errors.UnsupportedMediaType, errors.FragmentExists, errors.ReplayBlocked
@@ -48,7 +47,7 @@ router = APIRouter(prefix="/v1/runs/{run}/replay", tags=["replay"], route_class=
     status_code=201,
     response_model=FragmentReceipts,
     responses=_INSERT,
-    openapi_extra=json_or_binary_body(SubmittedFragment, SubmittedFragments, description=_BLOBS),
+    openapi_extra=json_or_binary_body(SubmittedFragment, SubmittedFragments, description=codec.BLOBS),
 )
 @requires(Permission.PRODUCE)
 async def post_fragments(

@@ -24,7 +24,7 @@ log = logging.getLogger("lachesis.api")
 
 _MISSING = (errors.RunNotFound, errors.ReplayNotFound)
 _SAMPLE_MISSING = (*_MISSING, errors.SampleNotFound, errors.FragmentNotFound, errors.NotAcceptable)
-_BLOB_CONTENT = {"content": binary("One fragment's blob, or a frame of them (docs/how-to/replay.md).")}
+_BLOB_CONTENT = {"content": binary(codec.BLOBS)}
 _SAMPLE_HEADERS = {"Lachesis_Sample": "The sample's id."}
 
 _TAKE_SAMPLE: Responses = body_responses(*_SAMPLE_MISSING) | {
