@@ -80,6 +80,11 @@ class GroupRow:
     reason: str | None = None
     filtered_by: str | None = None
 
+    @property
+    def lane(self) -> LaneId:
+        """Return the lane of the group."""
+        return self.environment, self.size
+
     def received_age_s(self, clock_ms: int) -> float:
         """Return how long ago it came, by the run clock."""
         return max(0, clock_ms - self.accepted_ms) / 1000
@@ -142,7 +147,7 @@ class GroupQuery(GroupCriteria):
         """Return whether a group matches, apart from its item, which takes longer to read."""
         return (
             (self.state is None or group.state == self.state)
-            and self.has_lane((group.environment, group.size))
+            and self.has_lane(group.lane)
             and (not self._has_score or _is_between(group.mean_score, self.score_min, self.score_max))
             and (not self._has_step or _is_between(group.step, self.step_min, self.step_max))
             and (self.received_from_ms is None or group.accepted_ms >= self.received_from_ms)

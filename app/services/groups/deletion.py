@@ -57,7 +57,7 @@ class GroupDeletion:
                 return
             if group.state not in (QUEUED, BUFFERED):
                 raise GroupNotWaiting(f"group {given_id} {_where(group)}: only a waiting group can be deleted")
-            found = [(group.group_id, (group.environment, group.size))]
+            found = [(group.group_id, group.lane)]
             if await self._groups.drop(run, found, "deleted"):
                 emit(GroupDeleted(run=run, group=given_id))
                 return
