@@ -143,7 +143,7 @@ class Demand:
         return 0 if is_oversized((caller, group_size), self._whole, self._limits) else groups * group_size
 
     def _may_complete(self, caller: int, more_groups: int) -> bool:
-        """Return whether nobody has credits to start a group, so that one environment may have to complete a batch."""
+        """Return whether no environment has credits to start a group. Then one may have to complete a batch."""
         if self.view.policy.intake_paused or self._horizon == 0:
             return False
         return self._nobody_may_start(caller, self._usable_sequences(caller, more_groups))

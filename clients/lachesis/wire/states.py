@@ -110,5 +110,5 @@ DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 
 def parse_drop_reason(text: str) -> DropReason | None:
-    """Return the reason with this name; None if there is none."""
+    """Return the drop reason of this name, or None for any other name."""
     return next((reason for reason in DROP_REASONS if reason == text), None)
