@@ -26,7 +26,8 @@ class ClaimRule:
     """A rule that turns a claim into a role.
 
     A claim is named by its key. A name that begins with `/` is a JSON Pointer to a nested claim, for example
-    ``/kubernetes.io/namespace``. ``{CLAIM}`` in a run or an environment stands for the value of a claim.
+    ``/kubernetes.io/namespace``. ``{CLAIM}`` in a run or an environment stands for the value of a claim. If it is the
+    claim of the rule, it stands only for values that match the rule.
 
     Attributes:
         claim: The claim that the rule looks at.
@@ -114,10 +115,10 @@ def grant_of(rules: Sequence[ClaimRule], claims: Claims) -> Grant | None:
     of the environment needs exactly one text.
     """
     for rule in rules:
-        if not any(matches(rule.value, text) for text in texts_of(claims, rule.claim)):
+        if not _matching(rule, claims):
             continue
-        runs = tuple(dict.fromkeys(run for template in rule.runs for run in _filled(template, claims, _RUN_TEXT)))
-        environments = [None] if rule.environment is None else list(_filled(rule.environment, claims))
+        runs = tuple(dict.fromkeys(run for template in rule.runs for run in _filled(template, rule, claims, _RUN_TEXT)))
+        environments = [None] if rule.environment is None else list(_filled(rule.environment, rule, claims))
         if (rule.runs and not runs) or len(environments) != 1 or len(environments[0] or "") > MAX_ENVIRONMENT_NAME:
             continue
         return Grant(rule.role, runs, environments[0], rule.contents, rule.limits, rule.queue_limits)
@@ -146,12 +147,17 @@ def _text(value: str | int) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _filled(template: str, claims: Claims, fitting: re.Pattern[str] | None = None) -> Iterator[str]:
+def _matching(rule: ClaimRule, claims: Claims) -> list[str]:
+    return [text for text in texts_of(claims, rule.claim) if matches(rule.value, text)]
+
+
+def _filled(template: str, rule: ClaimRule, claims: Claims, fitting: re.Pattern[str] | None = None) -> Iterator[str]:
     """Put each value of the claim in the place of the placeholder."""
     placeholder = PLACEHOLDER.search(template)
     if placeholder is None:
         yield template
         return
-    for text in texts_of(claims, placeholder[1]):
+    is_own = _path(placeholder[1]) == _path(rule.claim)
+    for text in _matching(rule, claims) if is_own else texts_of(claims, placeholder[1]):
         if text and (fitting is None or fitting.fullmatch(text)):
             yield template.replace(placeholder[0], text)

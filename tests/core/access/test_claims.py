@@ -106,17 +106,21 @@ def slow(rules: list[ClaimRule], claims: dict[str, Any]) -> Grant | None:
         spoken = {True: "true", False: "false"}
         return [spoken[one] if isinstance(one, bool) else one for one in listed if isinstance(one, (bool, str))]
 
-    def fill(text: str) -> list[str]:
+    def fill(text: str, rule: ClaimRule) -> list[str]:
         names = re.findall("{(.*?)}", text)
-        return [text.replace(f"{{{name}}}", one) for name in names for one in values(name) if one] if names else [text]
+        texts = [(name, one) for name in names for one in values(name) if one]
+        allowed = [(name, one) for name, one in texts if name != rule.claim or fits(rule, one)]
+        return [text.replace(f"{{{name}}}", one) for name, one in allowed] if names else [text]
+
+    def fits(rule: ClaimRule, value: str) -> bool:
+        return bool(re.fullmatch(".*".join(map(re.escape, rule.value.split("*"))), value))
 
     for rule in rules:
-        pattern = ".*".join(map(re.escape, rule.value.split("*")))
-        if not any(re.fullmatch(pattern, one) for one in values(rule.claim)):
+        if not any(fits(rule, one) for one in values(rule.claim)):
             continue
         given_stars = {template: template.count("*") for template in rule.runs}
-        runs = [run for one in rule.runs for run in fill(one) if run.count("*") == given_stars[one]]
-        environments = [None] if rule.environment is None else fill(rule.environment)
+        runs = [run for one in rule.runs for run in fill(one, rule) if run.count("*") == given_stars[one]]
+        environments = [None] if rule.environment is None else fill(rule.environment, rule)
         if runs and len(environments) == 1:
             own = tuple(sorted(set(runs), key=runs.index))
             return Grant(rule.role, own, environments[0], rule.contents, rule.limits, rule.queue_limits)
@@ -136,6 +140,16 @@ def test_a_claim_never_becomes_a_pattern() -> None:
     rule = ClaimRule("sub", "*", "trainer", ("{team}",))
     assert grant_of([rule], {"sub": "x", "team": "*"}) is None
     assert grant_of([rule], {"sub": "x", "team": ["*", "a", "b/c", "a\n"]}) == Grant("trainer", ("a",), None, False)
+
+
+def test_only_the_values_that_match_a_rule_become_runs() -> None:
+    """A member of a team and of another group would otherwise operate the runs of that group, too."""
+    rule = ClaimRule("groups", "team-*", "operator", ("{groups}.*",))
+    assert grant_of([rule], {"groups": ["team-a", "prod", "team-b"]}) == Grant(
+        "operator", ("team-a.*", "team-b.*"), None, False
+    )
+    nested = ClaimRule("groups", "team-*", "operator", ("{/groups}.*",))
+    assert grant_of([nested], {"groups": ["prod", "team-a"]}) == Grant("operator", ("team-a.*",), None, False)
 
 
 def test_a_claim_of_a_service_account_is_found_by_its_pointer() -> None:
