@@ -72,8 +72,8 @@ def log_config(level: str, log_format: LogFormat) -> dict[str, Any]:
         "formatters": {"lines": {"()": _FORMATTERS[log_format]}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
         "root": {"level": level.upper(), "handlers": ["stderr"]},
-        # uvicorn logs each step of its start at info; ours is one line.
-        "loggers": {"uvicorn": {"level": "DEBUG" if level == "debug" else "WARNING"}},
+        # At info, uvicorn logs each step of its start, and httpx the URL of each fetch of the issuer's keys.
+        "loggers": {name: {"level": "DEBUG" if level == "debug" else "WARNING"} for name in ("uvicorn", "httpx")},
     }
 
 

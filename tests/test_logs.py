@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 from datetime import datetime
 from typing import Any
@@ -121,3 +122,23 @@ def test_repeated_lines_are_written_less_and_less_often() -> None:
     backoff.forget("a")
     assert backoff.is_due("a")
     assert not backoff.is_due("a")
+
+
+FETCH = """
+import sys
+from logging.config import dictConfig
+
+import httpx
+
+from app.logs import log_config
+
+dictConfig(log_config(sys.argv[1], "text"))
+httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(200))).get("https://issuer.example.org/keys")
+"""
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_only_debug_logs_each_fetch_from_the_issuer_of_tokens(level: str) -> None:
+    """Anyone can cause two fetches a second by tokens with unknown keys, and the URL may hold a secret."""
+    ended = subprocess.run([sys.executable, "-c", FETCH, level], capture_output=True, text=True, check=True)
+    assert ("https://issuer.example.org/keys" in ended.stderr) == (level == "debug")
