@@ -144,7 +144,7 @@ class GroupContent(GroupContents):
     group_advantages: list[float] = Field(
         default_factory=list,
         description="For each sequence, its score minus the mean score of the group, divided by their standard "
-        "deviation. 0 if all scores are equal. Only in JSON.",
+        "deviation (of the population, as `numpy.std`). 0 if all scores are equal. Only in JSON.",
     )
     texts: list[list[str | None]] | None = Field(
         default=None,

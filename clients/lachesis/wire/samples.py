@@ -39,7 +39,10 @@ class TakeSample(Body):
     strategy: Strategy | None = Field(
         default=None, description="How to draw chunks. Null means the setting of the buffer."
     )
-    alpha: Alpha | None = Field(default=None, description="`alpha` of this sample. Null means the buffer's setting.")
+    alpha: Alpha | None = Field(
+        default=None,
+        description="`alpha` of this sample, not for strategy `proportional`. Null means the buffer's setting.",
+    )
     beta: Beta | None = Field(default=None, description="`beta` of this sample. Null means the buffer's setting.")
     half_life_chunks: HalfLife | None = Field(
         default=None, description="`half_life_chunks` of this sample. Null means the buffer's setting."
