@@ -195,13 +195,15 @@ class RunAdministration:
             RunNotFound: There is no such run.
             RunRewound: The run was rewound after the trainer began. Nothing has changed.
         """
-        view = await self.get(run)
-        held = sum(lease.state == "held" for lease in view.leases)
-        trained = after_version(view.trained, view.policy_version, version, held)
-        await self._runs.set_policy_version(run, version, trained, rewinds)
-        dropped = await self._sweep_versions(run)
-        emit(PolicyVersionSet(run=run, policy_version=version, before=view.policy_version, dropped_groups=dropped))
-        return dropped
+        attempts = Attempts("set the policy version", run)
+        while attempts.again():
+            view = await self.get(run)
+            before, held = view.policy_version, sum(lease.state == "held" for lease in view.leases)
+            trained = after_version(view.trained, before, version, held)
+            if await self._runs.set_policy_version(run, version, trained, before, rewinds):
+                dropped = await self._sweep_versions(run)
+                emit(PolicyVersionSet(run=run, policy_version=version, before=before, dropped_groups=dropped))
+                return dropped
 
     async def rewind(self, run: str, step: int, request_id: str | None = None) -> RewindResult:
         """Go back to the state that a trainer saved after ``step`` (`app.services.batches.retention.Retention.rewind`).

@@ -41,8 +41,9 @@ class RedisClient:
     """A pool of connections whose operations wait for Redis instead of failing.
 
     Everything sent through it is repeated after a lost connection. So every command and script here must be safe to run
-    twice: ids are chosen by the caller, and scripts recognise what was done already. A script that only counts may
-    count twice, if its header says so.
+    twice: ids are chosen by the caller, and scripts recognise what was done already. The first attempt may even reach
+    Redis after later commands of others, so scripts compare what they replace or remove with what the caller read. A
+    script that only counts may count twice, if its header says so.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.

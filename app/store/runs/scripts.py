@@ -69,6 +69,7 @@ def reset_run(
     spare_native: bool,
     tokens: Sequence[str],
     name: str,
+    epoch: str | bytes,
     names: Sequence[bytes],
 ) -> None: ...
 
@@ -90,6 +91,7 @@ def set_policy_version(
     keys: RunKeys,
     *,
     policy_version: int,
+    decided_on: int,
     trained_batches: int,
     trained_in_a_row: int,
     versions_per_batch: float,

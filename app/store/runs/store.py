@@ -285,10 +285,22 @@ class RunStore:
         )
         return bool(await self._run_and_announce(run, command))
 
-    async def set_policy_version(self, run: str, version: int, trained: Trained, rewinds: int | None = None) -> None:
+    async def set_policy_version(
+        self, run: str, version: int, trained: Trained, decided_on: int, rewinds: int | None = None
+    ) -> bool:
         """Store a new policy version, and the batches that are in no version then.
 
         The caller updates groups and chunks.
+
+        Args:
+            run: The run's name.
+            version: The new policy version.
+            trained: What the run has trained, with this version.
+            decided_on: The version in force that this was decided on.
+            rewinds: Number of rewinds when the trainer began; None if unknown.
+
+        Returns:
+            False if another version is in force: read the run and decide again.
 
         Raises:
             RunRewound: The run has another number of rewinds than ``rewinds``, if that is given; nothing has changed.
@@ -296,14 +308,17 @@ class RunStore:
         command = scripts.set_policy_version(
             RunKeys(run),
             policy_version=version,
+            decided_on=decided_on,
             trained_batches=trained.batches,
             trained_in_a_row=trained.batches_per_version,
             versions_per_batch=trained.versions_per_batch,
             version_cycle=json_text(trained.cycle),
             rewinds=rewinds,
         )
-        if await self._connection.run(command) < 0:
+        done = await self._connection.run(command)
+        if done == -1:
             raise RunRewound(f"run {run} was rewound after this trainer began")
+        return bool(done != -2)
 
     async def requested_sweep(self, run: str) -> int | None:
         """Return the number of the requested sweep of waiting groups; None if no sweep is requested."""
@@ -441,8 +456,9 @@ class RunStore:
         attempts = Attempts("reset the run", run)
         while attempts.again():
             # Raw names: a run that cannot be read can be removed, too.
-            found = await self._connection.pipeline([("HKEYS", keys.lanes), ("HKEYS", keys.buffers)])
-            lanes, buffers = found
+            epoch, lanes, buffers = await self._connection.pipeline(
+                [("HGET", keys.run, "epoch"), ("HKEYS", keys.lanes), ("HKEYS", keys.buffers)]
+            )
             queues = {b"lane " + name: keys.lane("").encode() + name for name in lanes}
             queues |= {b"buffer " + name: keys.buffer("").encode() + name for name in buffers}
             curricula = await self._curricula(keys)
@@ -457,6 +473,7 @@ class RunStore:
                     spare_native=spare_native,
                     tokens=list(tokens),
                     name=run,
+                    epoch=epoch or b"0",
                     names=[*queues, *(b"curriculum " + own for own in curricula)],
                 )
             )

@@ -201,7 +201,7 @@ async def test_a_run_that_is_full_takes_no_new_group_but_knows_those_it_has(
 
 
 async def test_a_place_that_was_decided_on_another_policy_version_is_outdated(store: Store) -> None:
-    await store.runs.set_policy_version(RUN, 5, Trained())
+    await store.runs.set_policy_version(RUN, 5, Trained(), 0)
     assert await store.admit(encoded(version=4), ids=["one"], policy_version=4) is None
     assert (await store.books())["queued"] == set()
     assert await store.admit(encoded(version=4), ids=["anew"], policy_version=5) == [True]
@@ -316,7 +316,7 @@ async def test_groups_of_later_versions_that_wait_can_count_as_of_the_current_on
     await store.admit(encoded(1, given="a", version=7), encoded(2, version=7), encoded(3), ids=["one", "two", "none"])
     await store.take("two")
     await store.admit(encoded(version=3), encoded(version=9), ids=["old", "next"])
-    await store.runs.set_policy_version(RUN, 4, Trained())
+    await store.runs.set_policy_version(RUN, 4, Trained(), 0)
     view = await store.view()
     assert [await store.groups.restamp(RUN, 1, view) for _ in range(3)] == [1, 1, 0]
     one, two, none = await store.groups.entries(RUN, ["one", "two", "none"])
@@ -333,9 +333,9 @@ async def test_versions_that_were_decided_on_before_a_change_of_the_run_restamp_
     """A trainer may have set a later version, and a change of settings may refuse these groups."""
     await store.admit(encoded(version=7), ids=["one"])
     view = await store.view()
-    await store.runs.set_policy_version(RUN, 8, Trained())
+    await store.runs.set_policy_version(RUN, 8, Trained(), 0)
     assert await store.groups.restamp(RUN, 10, view) is None
-    await store.runs.set_policy_version(RUN, 5, Trained())
+    await store.runs.set_policy_version(RUN, 5, Trained(), 8)
     view = await store.view()
     await store.runs.put(RUN, CONFIG, Policy(future_versions="refuse"), view.epoch)
     assert await store.groups.restamp(RUN, 10, view) is None
@@ -429,7 +429,7 @@ async def test_what_was_stored_is_not_stored_again_because_the_run_changed(store
         [PendingGroup("two", encoded(given="a"), Placement(0)), PendingGroup("three", encoded(), Placement(0))],
     ]
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
-    await store.runs.set_policy_version(RUN, 5, Trained())
+    await store.runs.set_policy_version(RUN, 5, Trained(), 0)
     assert await store.environments.put(RUN, replace(MATH, environment=7), before.epoch)
     assert (await store.preconditions()).epoch != before.epoch
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])

@@ -70,7 +70,7 @@ async def test_versions_that_were_decided_on_before_a_change_of_the_run_drop_not
     """A rewind sets a lower version, and a change of settings may allow older groups."""
     await filled(store)
     view = await store.view()
-    await store.runs.set_policy_version(RUN, 1, Trained())
+    await store.runs.set_policy_version(RUN, 1, Trained(), 0)
     assert await store.groups.drop_versions(RUN, OLD, 10, STALE, view) is None
     view = await store.view()
     await store.runs.put(RUN, CONFIG, Policy(max_staleness=7), view.epoch)

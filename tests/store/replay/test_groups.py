@@ -78,7 +78,7 @@ async def test_of_two_who_take_in_the_same_groups_one_looks_again(entering: Ente
 async def test_nobody_takes_in_what_another_version_or_configuration_would_not(entering: Entering) -> None:
     await entering.train("a")
     insertion, view = await entering.plan()
-    await entering.store.runs.set_policy_version(RUN, 1, Trained())
+    await entering.store.runs.set_policy_version(RUN, 1, Trained(), 0)
     assert await entering.commit(insertion, view) == "outdated"
     insertion, view = await entering.plan()
     assert await entering.moves.replay.put(RUN, view.settings, 1, 0.0, view.revision, settle=False)

@@ -95,7 +95,7 @@ async def test_what_was_decided_on_a_run_that_has_changed_changes_nothing(store:
     await moves.insert(fragment(0))
     insertion, _, view = await moves.plan(fragment(1))
     if moved == "version":
-        await store.runs.set_policy_version(RUN, 3, Trained())
+        await store.runs.set_policy_version(RUN, 3, Trained(), 0)
     else:
         settings = view.settings if moved == "session" else view.settings.model_copy(update={"max_chunks": 7})
         session = 1 if moved == "session" else 0
@@ -241,10 +241,10 @@ async def test_chunks_that_are_not_eligible_are_passed_over_though_nobody_swept_
             context = ReplayContext(1, view.context.version, view.context.clock_ms)
             view = replace(view, context=context)
         case _:
-            await store.runs.set_policy_version(RUN, 5, Trained())
+            await store.runs.set_policy_version(RUN, 5, Trained(), 0)
             await moves.insert(fragment(1, version=5))
             await moves.replay.retire(RUN, "stale", [chunk_key(1)])
-            await store.runs.set_policy_version(RUN, 2, Trained())
+            await store.runs.set_policy_version(RUN, 2, Trained(), 5)
             view = await moves.view()
     missed = await moves.take(0, view=view, **limits)
     assert missed.why == "short"  # type: ignore[union-attr]

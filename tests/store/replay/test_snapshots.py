@@ -38,7 +38,7 @@ async def test_what_was_decided_on_a_buffer_that_has_changed_changes_nothing(sto
     view = await moves.view()
     match moved:
         case "version":
-            await store.runs.set_policy_version(RUN, 3, Trained())
+            await store.runs.set_policy_version(RUN, 3, Trained(), 0)
         case "settings":
             assert await moves.replay.put(RUN, view.settings, 1, 0.0, view.revision, settle=False)
         case "snapshot":

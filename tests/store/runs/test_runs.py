@@ -213,7 +213,14 @@ async def test_a_reset_that_does_not_name_a_new_buffer_changes_nothing(store: St
     """Else its groups would be in the next run of this name."""
     await store.admit(encoded(), ids=["buffered"], place=Placement(0, buffered=True))
     reset = scripts.reset_run(
-        KEYS, payload_hashes=[], deleted=list(KEYS.state()), spare_native=False, tokens=["token"], name=RUN, names=[]
+        KEYS,
+        payload_hashes=[],
+        deleted=list(KEYS.state()),
+        spare_native=False,
+        tokens=["token"],
+        name=RUN,
+        epoch=str((await store.view()).epoch),
+        names=[],
     )
     assert await store.connection.run(reset) == 0
     assert (await store.books())["buffered"] == {"buffered"}

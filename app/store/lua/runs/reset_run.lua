@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- reset_run: forget the run's configuration, environments, queue and leases; its payloads are marked for deletion.
 --
--- Returns 1, also if there is no such run, or an earlier call reset it; 0 if a lane, buffer or curriculum appeared
--- since the keys were read; -1 if `spare_native` protects the run. At 0 and -1 nothing has changed.
+-- Returns 1, also if there is no such run, or an earlier call reset it. Or, with nothing changed: 0 if the epoch has
+-- changed since the keys were read, or a lane, buffer or curriculum appeared; -1 if `spare_native` protects the run.
 -- Cost: O(number of keys); Redis frees the values in the background.
 --
 -- include rows
@@ -17,9 +17,10 @@ local LIMITS = KEYS[8]  -- hash: limits of runs
 local spare_native = ARGV[1]  -- 1 to keep a run that was made under /v1, else 0
 local tokens = cjson.decode(ARGV[2])  -- JSON list: the tokens of the marked hashes
 local name = ARGV[3]  -- of the run
+local epoch = ARGV[4]  -- at which the keys were read: a late call must spare a run that was made again
 local payload_hashes = rows(KEYS, 9, {'hash', 'marked_hash'}, #tokens)  -- the hashes that name payloads
 local DELETED = rest(KEYS, 9 + 2 * #tokens)  -- every other key of the run
-local names = rest(ARGV, 4)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 'curriculum ID'
+local names = rest(ARGV, 5)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 'curriculum ID'
 -- include clock
 -- include next_number
 -- include epoch
@@ -27,6 +28,7 @@ local names = rest(ARGV, 4)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 
 
 if redis.call('EXISTS', RUN) == 0 then return 1 end
 if redis.call('HGET', RUN, 'reset_by') == tokens[1] then return 1 end
+if (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then return 0 end
 if spare_native == '1' and redis.call('HEXISTS', RUN, 'made_by') == 1 then return -1 end
 local named = {}
 for _, name in ipairs(names) do named[name] = true end

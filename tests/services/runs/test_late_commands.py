@@ -1,0 +1,111 @@
+"""A command that reaches Redis late, after later requests of others, takes nothing from them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from app.api.deps import Services
+from app.core.runs.settings import Policy
+from app.store.redis import scripts
+from lachesis.wire.errors import StoreUnavailable
+from tests.lossy_line import LossyLine
+from tests.services.conftest import RUN, Process, config, encoded, join, marks
+from tests.waiting import wait_until
+
+PATIENCE_S = 0.3
+FORMER, PRESENT = 1, 2  # marks of groups
+
+Line = tuple[LossyLine, str]
+
+
+@pytest.fixture
+def others(process: Callable[..., Process]) -> Services:
+    """A process whose connection to Redis has no trouble."""
+    return process()[0]
+
+
+@pytest.fixture
+def stranded(process: Callable[..., Process], lossy: Line) -> Services:
+    """A process whose commands may be held on their way to Redis."""
+    return process(lossy[1], store_patience_s=PATIENCE_S)[0]
+
+
+async def held(line: LossyLine, script: str, request: Awaitable[object]) -> None:
+    """Make a request that fails, because its command does not reach Redis yet."""
+    line.hold(scripts.load(script).digest.encode())
+    with pytest.raises(StoreUnavailable):
+        await request
+    line.heal()
+
+
+async def created(services: Services, **policy: object) -> None:
+    await services.runs.administration.create(RUN, config(2), Policy(**policy))
+    await join(services, "math")
+
+
+async def submitted(services: Services, mark: int, version: int | None = None) -> None:
+    group = encoded(2, mark)._replace(given_id=f"g{mark}", policy_version=version)
+    await services.groups.native.submit(RUN, [group])
+
+
+async def queued(services: Services) -> list[int]:
+    """Take a batch, and return the marks of its groups."""
+    return marks(await services.batches.dispatch.take(RUN))
+
+
+async def test_a_late_deletion_spares_the_groups_of_a_run_that_was_made_again(
+    stranded: Services, others: Services, lossy: Line
+) -> None:
+    await created(others)
+    await submitted(others, FORMER)
+    await held(lossy[0], "reset_run", stranded.runs.administration.delete(RUN))
+    await others.runs.administration.delete(RUN)
+    await created(others)
+    await submitted(others, PRESENT)
+    await lossy[0].deliver_late()
+    assert await queued(others) == [PRESENT]
+
+
+async def test_a_late_reset_spares_the_groups_that_came_after_another_reset(
+    stranded: Services, others: Services, lossy: Line
+) -> None:
+    await others.runs.atropos.register(RUN, config(2))
+    await submitted(others, FORMER)
+    await held(lossy[0], "reset_run", stranded.runs.atropos.reset(RUN))
+    await others.runs.atropos.reset(RUN)
+    await others.runs.atropos.register(RUN, config(2))
+    await submitted(others, PRESENT)
+    await lossy[0].deliver_late()
+    assert await queued(others) == [PRESENT]
+
+
+async def test_a_late_policy_version_does_not_replace_a_later_one(
+    stranded: Services, others: Services, lossy: Line
+) -> None:
+    """It made groups of the version in force too new, so that they were dropped."""
+    await created(others, max_staleness=0, future_versions="refuse")
+    administration = others.runs.administration
+    await held(lossy[0], "set_policy_version", stranded.runs.administration.set_policy_version(RUN, 6))
+    await administration.set_policy_version(RUN, 6)
+    await administration.set_policy_version(RUN, 8)
+    await submitted(others, PRESENT, version=8)
+    await lossy[0].deliver_late()
+    assert (await administration.get(RUN)).policy_version == 8
+    assert await administration.set_policy_version(RUN, 8) == 0
+    assert await queued(others) == [PRESENT]
+
+
+async def test_a_policy_version_that_is_set_at_the_same_time_as_another_is_in_force(
+    stranded: Services, others: Services, lossy: Line
+) -> None:
+    """It was decided on a version that is no longer in force, so it is decided again."""
+    await created(others)
+    lossy[0].hold(scripts.load("set_policy_version").digest.encode())
+    setting = asyncio.create_task(stranded.runs.administration.set_policy_version(RUN, 6))
+    await wait_until(lambda: lossy[0].holds)
+    await others.runs.administration.set_policy_version(RUN, 3)
+    lossy[0].heal()
+    await lossy[0].deliver_late()
+    await setting
+    assert (await others.runs.administration.get(RUN)).policy_version == 6
