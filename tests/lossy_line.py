@@ -25,6 +25,7 @@ class LossyLine:
         self.lost = 0
         self._upstream = upstream
         self._lose: re.Pattern[bytes] | None = None
+        self._mistake: re.Pattern[bytes] | None = None
         self._hold: re.Pattern[bytes] | None = None
         self._held: list[tuple[asyncio.StreamWriter, bytes]] = []
         self._answers: dict[asyncio.StreamWriter, int] = {}
@@ -40,6 +41,10 @@ class LossyLine:
         """From now on, hold such commands back."""
         self._hold = re.compile(pattern, re.DOTALL)
 
+    def mistake(self, pattern: bytes) -> None:
+        """From now on, answer such commands as a server of another protocol that took over the address of Redis."""
+        self._mistake = re.compile(pattern, re.DOTALL)
+
     @property
     def holds(self) -> bool:
         """Return whether a command is held now."""
@@ -47,7 +52,7 @@ class LossyLine:
 
     def heal(self) -> None:
         """Carry everything again without delay; held commands stay held."""
-        self._lose = self._hold = None
+        self._lose = self._hold = self._mistake = None
         self._piece_bytes, self._pause_s = _CHUNK_BYTES, 0.0
 
     def slow_down(self, piece_bytes: int, pause_s: float) -> None:
@@ -81,7 +86,9 @@ class LossyLine:
                 answering.cancel()
                 await asyncio.wait({answering})
                 self._answering.append(asyncio.create_task(self._swallow(from_redis)))
-            if self._hold and self._hold.search(data):
+            if self._mistake and self._mistake.search(data):
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            elif self._hold and self._hold.search(data):
                 self._held.append((to_redis, data))
             else:
                 to_redis.write(data)

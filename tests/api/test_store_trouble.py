@@ -168,6 +168,29 @@ async def test_a_batch_that_arrived_without_our_being_able_to_note_it_is_served_
         assert again.headers["lachesis-delivery-count"] == "2"
 
 
+async def test_another_server_at_the_address_of_redis_counts_as_an_outage(
+    redis_url: str, redis_client: Redis, tmp_path: Path
+) -> None:
+    """Such a reply was an unexpected error. The first one ended maintenance, also after Redis was back."""
+    async with (
+        lossy_line(redis_url, tmp_path / "redis.sock") as (line, url),
+        running_service(url, store_patience_s=0.3) as client,
+    ):
+        await register(client, 4)
+        line.mistake(b"")
+        reply = await client.post("/scored_data", json=group(4, 1))
+        assert (reply.status_code, reply.json()["code"]) == (503, "store_unavailable")
+
+        async def fails() -> bool:
+            return (await client.get("/readyz")).status_code == 503
+
+        await wait_until(fails)
+        line.heal()
+        await post(client, group(4, 1))
+        assert marks(await batch(client) or []) == [1]
+        assert (await client.get("/readyz")).status_code == 200
+
+
 async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(
     own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import redis.asyncio as redis
 from redis.exceptions import (
     AuthenticationError,
+    InvalidResponse,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
@@ -113,8 +114,8 @@ class RedisClient:
                     raise StoreUnavailable(
                         f"Redis refused this service for {self._patience_s:g} s: {error}", remedy=_IF_REFUSED
                     ) from error
-            # TimeoutError is an OSError.
-            except (NoScriptError, RedisConnectionError, RedisTimeoutError, OSError) as error:
+            # TimeoutError is an OSError. A reply that is not one of Redis is of another server at its address.
+            except (NoScriptError, RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
                 forgotten = isinstance(error, NoScriptError)
                 if time.monotonic() + pause >= deadline:
                     raise StoreUnavailable(
