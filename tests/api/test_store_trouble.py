@@ -174,7 +174,7 @@ async def test_another_server_at_the_address_of_redis_counts_as_an_outage(
     """Such a reply was an unexpected error. The first one ended maintenance, also after Redis was back."""
     async with (
         lossy_line(redis_url, tmp_path / "redis.sock") as (line, url),
-        running_service(url, store_patience_s=0.3) as client,
+        running_service(url, store_patience_s=3) as client,
     ):
         await register(client, 4)
         line.mistake(b"")
