@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lachesis.wire.curricula import MAX_REWARD, CurriculumSettings
 from lachesis.wire.errors import InvalidField
@@ -93,21 +93,24 @@ class Evidence:
         return cls(np.array(passed, np.float64), np.array(failed, np.float64), np.array(priors, np.float64))
 
 
-def observed(settings: CurriculumSettings, rewards: Sequence[float]) -> EstimateUpdate:
+def observed(settings: CurriculumSettings, rewards: ArrayLike) -> EstimateUpdate:
     """Return how the rewards of one group update its item. Every group counts as its mean reward, at any size.
 
     Raises:
         InvalidField: There is no reward, or one is not finite, or too large; `location` is ``("rewards", position)``.
     """
-    if not rewards:
+    values = np.asarray(rewards, np.float64)
+    if not values.size:
         raise InvalidField("is empty: an observation has at least one", ("rewards",))
-    for place, reward in enumerate(rewards):
-        if not abs(reward) <= MAX_REWARD:
-            raise InvalidField(f"is {reward}, not a number from {-MAX_REWARD:g} to {MAX_REWARD:g}", ("rewards", place))
-    mean = _mean(rewards)
-    signal = _mean([abs(reward - mean) for reward in rewards])
-    passed = sum(pass_share(settings, reward) for reward in rewards)
-    failed = len(rewards) - passed
+    wrong = ~(np.abs(values) <= MAX_REWARD)
+    if wrong.any():
+        place = int(wrong.argmax())
+        why = f"is {values[place]}, not a number from {-MAX_REWARD:g} to {MAX_REWARD:g}"
+        raise InvalidField(why, ("rewards", place))
+    mean = _mean(values)
+    signal = _mean(np.abs(values - mean))
+    passed = float(_pass_shares(settings, values).sum())
+    failed = values.size - passed
     remembered = 1 - settings.forgetting
     return EstimateUpdate(
         ema=LeakyUpdate(1 - settings.ema_alpha, settings.ema_alpha * mean, mean),
@@ -140,7 +143,7 @@ def posterior(settings: CurriculumSettings, estimate: Estimate) -> Posterior:
 
 def posteriors(settings: CurriculumSettings, evidence: Evidence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the two parameters of the posterior of each item, as `posterior` does."""
-    shares = np.clip((evidence.prior - settings.reward_min) / (settings.reward_max - settings.reward_min), 0.0, 1.0)
+    shares = _pass_shares(settings, evidence.prior)
     by_prior = ~np.isnan(evidence.prior)
     passed = np.where(by_prior, shares * settings.prior_weight, evidence.passed)
     failed = np.where(by_prior, (1 - shares) * settings.prior_weight, evidence.failed)
@@ -152,7 +155,10 @@ def pass_share(settings: CurriculumSettings, reward: float) -> float:
     return min(1.0, max(0.0, (reward - settings.reward_min) / (settings.reward_max - settings.reward_min)))
 
 
-def _mean(numbers: Sequence[float]) -> float:
+def _pass_shares(settings: CurriculumSettings, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.clip((rewards - settings.reward_min) / (settings.reward_max - settings.reward_min), 0.0, 1.0)
+
+
+def _mean(numbers: NDArray[np.float64]) -> float:
     """Return the mean, clamped to the range of the numbers because rounding could leave it."""
-    mean = math.fsum(number / len(numbers) for number in numbers)
-    return min(max(mean, min(numbers)), max(numbers))
+    return float(min(max(numbers.mean(), numbers.min()), numbers.max()))

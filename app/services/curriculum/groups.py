@@ -34,7 +34,7 @@ def observations_of(
 
 def _observation(observer: ObservingCurriculum, item: str, group: EncodedGroup) -> ItemObservation | None:
     try:
-        (observation,) = changes_of(observer.settings, [(item, group.rewards.tolist())])
+        (observation,) = changes_of(observer.settings, [(item, group.rewards)])
     except InvalidField:  # finite, but too large to count: no reason to refuse the group
         return None
     return observation

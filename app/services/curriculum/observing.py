@@ -4,15 +4,19 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
+
 from app.core.curriculum.bins import bin_at
 from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.strategies.bandit import arm_step
 from app.services.curriculum.items import refused
+from app.services.threads import in_thread_if
 from app.store.curriculum.items import ItemObservation, ItemStore
 from app.store.curriculum.store import CurriculumStore
 from lachesis.wire.curricula import CurriculumSettings
 
 _AT_ONCE = 1000  # observations; a script counts them within 30 milliseconds
+_MANY_REWARDS = 20_000  # to reduce so many takes some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class CurriculumObservations:
             InvalidField: There would be too many items.
         """
         view = await self._store.existing(run, name)
-        changes = changes_of(view.settings, observations)
+        is_large = sum(len(rewards) for _, rewards in observations) > _MANY_REWARDS
+        changes = await in_thread_if(is_large, changes_of, view.settings, observations)
         own = request_id or uuid.uuid4().hex
         bins, repeated, items = arm_bins(view.settings), True, list[ItemAfterObservation]()
         for first in range(0, len(changes), _AT_ONCE):
@@ -73,9 +78,7 @@ class CurriculumObservations:
         return ObservationReceipt(repeated, tuple(items))
 
 
-def changes_of(
-    settings: CurriculumSettings, observations: Sequence[tuple[str, Sequence[float]]]
-) -> list[ItemObservation]:
+def changes_of(settings: CurriculumSettings, observations: Sequence[tuple[str, ArrayLike]]) -> list[ItemObservation]:
     """Return the changes that observations make, which do not depend on earlier observations."""
     found = []
     for key, rewards in observations:
