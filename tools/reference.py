@@ -30,7 +30,7 @@ def errors_page() -> str:
             heading("Errors", "the classes in `clients/lachesis/wire/errors`"),
             "The service answers an error as problem details (RFC 9457, `application/problem+json`).",
             "`code` names the error, `detail` says what is wrong, and `remedy` says what to do.",
-            "For wrong values, `errors` lists the place (`loc`) of each and what is wrong with it (`msg`).",
+            "For a wrong value, `errors` has its place (`loc`) and what is wrong with it (`msg`).",
             f"Replies with status {_repeated()} have a `Retry-After` header: seconds after which to try again.",
             "",
             "The SDK raises the class named here. All classes are in `lachesis.errors`.",

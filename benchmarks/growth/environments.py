@@ -31,7 +31,8 @@ TABLE = Table(
     "ms",
     False,
     (),
-    f"One call after the other. The run has so many live environments with a member each. A batch has {GROUPS} groups "
+    "One call after the other. The run has so many live environments with a member each, also more than the 4,096 that "
+    f"the service lets join. A batch has {GROUPS} groups "
     f"of {TINY}. The queue has a group for each environment, or {2 * GROUPS} if that is more. The first submission "
     "after a change of an environment is also what a joining one costs the others.",
 )
