@@ -269,9 +269,8 @@ class ServiceSettings(BaseSettings):
         int,
         Field(
             ge=1,
-            description="Number of environments of new names that one address may bring into a run at once, and in "
-            "each minute after that, for each process. Further ones get `too_many_new_environments`. A proxy is one "
-            "address.",
+            description="Number of environments of new names that one address may bring into a run at once, and each "
+            "minute after, for each process. Further ones get `too_many_new_environments`. A proxy is one address.",
         ),
     ] = 120
     max_refusals_per_s: Annotated[

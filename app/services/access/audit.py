@@ -9,7 +9,7 @@ from typing import Any
 from app.events import happened
 from app.store.access.audit import AuditStore, StoredEntry
 from lachesis.wire.access import masked
-from lachesis.wire.errors import ServiceError, StoreFull
+from lachesis.wire.errors import ServiceError, StoreFull, StoreUnavailable
 
 _LOOKED_AT = 1000  # entries that one page reads at most
 _AT_ONCE = 200
@@ -103,7 +103,10 @@ class AuditTrail:
             known = dict(who) | {name: value for name, value in facts.items() if value is not None}
             entry = _clean(known)
             log.info("audit", extra={"fields": entry})
-            if changes or not refused:  # others would displace entries of value
+            is_down = (
+                result.code == StoreUnavailable.code
+            )  # to wait for Redis again would double the wait of the client
+            if changes or not (refused or is_down):  # refused ones would displace entries of value
                 await self._store_entry(entry, kind, f"{kind.action}:{run or ''}")
 
     async def _store_entry(self, facts: Mapping[str, Any], kind: RequestKind, action: str) -> None:

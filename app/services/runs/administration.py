@@ -195,10 +195,13 @@ class RunAdministration:
             RunNotFound: There is no such run.
             RunRewound: The run was rewound after the trainer began. Nothing has changed.
         """
-        attempts = Attempts("set the policy version", run)
+        attempts, first = Attempts("set the policy version", run), None
         while attempts.again():
             view = await self.get(run)
             before, held = view.policy_version, sum(lease.state == "held" for lease in view.leases)
+            first = before if first is None else first
+            if first < version <= before:  # a later version came in between: this one counts as set before it
+                return 0
             trained = after_version(view.trained, before, version, held)
             if await self._runs.set_policy_version(run, version, trained, before, rewinds):
                 dropped = await self._sweep_versions(run)
@@ -230,8 +233,11 @@ class RunAdministration:
         """
         await self._runs.announce(run, new=False)
         is_damaged = await self._damage.drop(run)
+        token = None
         for _ in range(_ATTEMPTS):
-            await self._runs.reset(run, uuid.uuid4().hex)
+            former, token = token, uuid.uuid4().hex
+            if await self._runs.reset(run, token, after=former) == "overtaken":
+                return
             await self._garbage.mark_abandoned(run, _ANY_CLOCK_MS)
             await self._garbage.delete_marked(run)
             if is_damaged and not await self._delete_strays(run):

@@ -50,7 +50,7 @@ class AtroposRuns:
         Raises:
             NotAnAtroposRun: The run was made under ``/v1``. Nothing has changed.
         """
-        if not await self._runs.reset(run, uuid.uuid4().hex, spare_native=True):
+        if await self._runs.reset(run, uuid.uuid4().hex, spare_native=True) == "spared":
             how = f"DELETE /v1/runs/{run} removes it"
             raise NotAnAtroposRun(f"run {run} was made under /v1, so clients of Atropos do not reset it; {how}")
         emit(RunReset(run=run))

@@ -4,8 +4,8 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Literal
 
 from app.core.access.rate_limits import limits_of
 from app.core.batches.leases import after_registration
@@ -45,6 +45,9 @@ from app.store.runs.view import (
 )
 from lachesis.wire.errors import RunNotFound, RunRewound, TooManyRuns
 from lachesis.wire.limits import RunLimitSettings
+
+ResetOutcome = Literal["reset", "spared", "overtaken"]
+"""``spared``: the run was created with `put`. ``overtaken``: another request has reset or deleted the run since."""
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
@@ -439,32 +442,41 @@ class RunStore:
         keys = RunKeys(run)
         return bool(await self._connection.run(scripts.forget_run(keys, all_held=keys.all_held(), name=run)))
 
-    async def reset(self, run: str, token: str, *, spare_native: bool = False) -> bool:
+    async def reset(
+        self, run: str, token: str, *, after: str | None = None, spare_native: bool = False
+    ) -> ResetOutcome:
         """Delete everything about the run except its clock. Payloads are deleted in the background.
 
-        The run remembers the token. So a repetition after a lost answer does not delete what has come since.
+        The run remembers the token. So a repetition after a lost answer does not delete what has come since. If another
+        request resets or deletes the run first, nothing that came after it is deleted.
 
         Args:
             run: The run's name.
             token: Unique name for the data to remove.
+            after: The token of the caller's previous reset, if groups have come since.
             spare_native: Whether to leave a run alone that was created with `put`.
-
-        Returns:
-            False if the run was left alone.
         """
         keys = RunKeys(run)
-        attempts = Attempts("reset the run", run)
+        attempts, former = Attempts("reset the run", run), None
         while attempts.again():
             # Raw names: a run that cannot be read can be removed, too.
-            epoch, lanes, buffers = await self._connection.pipeline(
-                [("HGET", keys.run, "epoch"), ("HKEYS", keys.lanes), ("HKEYS", keys.buffers)]
+            (epoch, *life), lanes, buffers, *curricula = await self._connection.pipeline(
+                [
+                    ("HMGET", keys.run, "epoch", "first_epoch", "reset_by"),
+                    ("HKEYS", keys.lanes),
+                    ("HKEYS", keys.buffers),
+                    ("HVALS", keys.curricula),
+                    ("ZRANGE", keys.curricula_loading, 0, -1),
+                ]
             )
+            if former not in (None, life) or (after is not None and life[1] != f"{after}-0".encode()):
+                return "overtaken"
+            former = life
             queues = {b"lane " + name: keys.lane("").encode() + name for name in lanes}
             queues |= {b"buffer " + name: keys.buffer("").encode() + name for name in buffers}
-            curricula = await self._curricula(keys)
             tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
-            ids = [own.decode(errors="replace") for own in curricula]
-            of_curricula = [key for own in ids for key in CurriculumKeys(keys, own).own()]
+            ids = [*chain.from_iterable(curricula)]
+            of_curricula = [key for own in ids for key in CurriculumKeys(keys, own.decode(errors="replace")).own()]
             done = await self._connection.run(
                 scripts.reset_run(
                     keys,
@@ -474,18 +486,11 @@ class RunStore:
                     tokens=list(tokens),
                     name=run,
                     epoch=epoch or b"0",
-                    names=[*queues, *(b"curriculum " + own for own in curricula)],
+                    names=[*queues, *(b"curriculum " + own for own in ids)],
                 )
             )
             if done:
-                return bool(done > 0)
-
-    async def _curricula(self, keys: RunKeys) -> list[bytes]:
-        """Read the ids of the run's curricula, those that are being loaded among them."""
-        named, loading = await self._connection.pipeline(
-            [("HVALS", keys.curricula), ("ZRANGE", keys.curricula_loading, 0, -1)]
-        )
-        return [*named, *loading]
+                return "reset" if done > 0 else "spared"
 
 
 def _joined(records: Mapping[int, EnvironmentRecord], activity: Activity) -> EnvironmentsById:

@@ -1,6 +1,7 @@
 """The audit trail against the real service."""
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from app.store.redis.keys import ServiceKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens, bearer
 from tests.api.conftest import Start, running_service
+from tests.lossy_line import lossy_line
 from tests.scenarios.native_calls import group
 from tests.waiting import wait_until
 
@@ -325,6 +327,22 @@ async def test_a_trail_that_cannot_be_written_undoes_nothing_and_is_logged(
     assert (await client.post("/v1/runs", json=RUN)).status_code == 201
     assert "audit" in [record.message for record in caplog.records if record.name == "lachesis.audit"]
     assert "the audit trail lacks the entry above" in caplog.text
+
+
+async def test_a_request_that_redis_does_not_answer_waits_for_it_only_once(
+    redis_url: str, redis_client: Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its entry waited for Redis, too. So the client had given up before the answer came."""
+    async with (
+        lossy_line(redis_url, tmp_path / "redis.sock") as (line, url),
+        running_service(url, store_patience_s=1) as client,
+    ):
+        caplog.clear()
+        line.mistake(b"")
+        assert (await client.post("/v1/runs", json=RUN)).status_code == 503
+    (entry,) = [record for record in caplog.records if record.name == "lachesis.audit"]
+    assert entry.fields["code"] == "store_unavailable"  # type: ignore[attr-defined]
+    assert "the audit trail lacks" not in caplog.text
 
 
 async def test_wrong_parameters_are_refused_by_name(client: httpx.AsyncClient) -> None:

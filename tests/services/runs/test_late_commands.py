@@ -1,15 +1,18 @@
 """A command that reaches Redis late, after later requests of others, takes nothing from them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 
 import pytest
+from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.store.redis import scripts
 from lachesis.wire.errors import StoreUnavailable
 from tests.lossy_line import LossyLine
+from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.waiting import wait_until
 
@@ -37,6 +40,18 @@ async def held(line: LossyLine, script: str, request: Awaitable[object]) -> None
     with pytest.raises(StoreUnavailable):
         await request
     line.heal()
+
+
+@asynccontextmanager
+async def paused(line: LossyLine, script: str, request: Coroutine[object, object, object]) -> AsyncIterator[None]:
+    """Stop the process of a request before its script runs, and let it continue after the block."""
+    line.hold(scripts.load(script).digest.encode())
+    pausing = asyncio.create_task(request)
+    await wait_until(lambda: line.holds)
+    line.heal()
+    yield
+    await line.deliver_late()
+    await pausing
 
 
 async def created(services: Services, **policy: object) -> None:
@@ -101,11 +116,41 @@ async def test_a_policy_version_that_is_set_at_the_same_time_as_another_is_in_fo
 ) -> None:
     """It was decided on a version that is no longer in force, so it is decided again."""
     await created(others)
-    lossy[0].hold(scripts.load("set_policy_version").digest.encode())
-    setting = asyncio.create_task(stranded.runs.administration.set_policy_version(RUN, 6))
-    await wait_until(lambda: lossy[0].holds)
-    await others.runs.administration.set_policy_version(RUN, 3)
-    lossy[0].heal()
-    await lossy[0].deliver_late()
-    await setting
+    async with paused(lossy[0], "set_policy_version", stranded.runs.administration.set_policy_version(RUN, 6)):
+        await others.runs.administration.set_policy_version(RUN, 3)
     assert (await others.runs.administration.get(RUN)).policy_version == 6
+
+
+@pytest.mark.parametrize("script", ["reset_run", "forget_run"])
+async def test_a_paused_deletion_spares_the_groups_of_a_run_that_was_made_again(
+    stranded: Services, others: Services, lossy: Line, script: str
+) -> None:
+    await created(others)
+    await submitted(others, FORMER)
+    async with paused(lossy[0], script, stranded.runs.administration.delete(RUN)):
+        if script == "reset_run":
+            await others.runs.administration.delete(RUN)
+        else:
+            await others.runs.atropos.reset(RUN)
+        await created(others)
+        await submitted(others, PRESENT)
+    assert await queued(others) == [PRESENT]
+
+
+async def test_a_paused_policy_version_does_not_replace_a_later_one(
+    stranded: Services, others: Services, lossy: Line
+) -> None:
+    await created(others)
+    async with paused(lossy[0], "set_policy_version", stranded.runs.administration.set_policy_version(RUN, 6)):
+        await others.runs.administration.set_policy_version(RUN, 8)
+    assert (await others.runs.administration.get(RUN)).policy_version == 8
+
+
+async def test_a_deletion_removes_groups_that_come_while_it_is_paused(
+    stranded: Services, others: Services, lossy: Line, redis_client: Redis
+) -> None:
+    """Nobody else has deleted the run, so they belong to the one that is deleted."""
+    await created(others)
+    async with paused(lossy[0], "forget_run", stranded.runs.administration.delete(RUN)):
+        await others.groups.atropos.submit(RUN, [encoded(2, FORMER)])
+    assert await keys_of_runs(redis_client) == []

@@ -91,21 +91,21 @@ async def test_a_run_is_kept_for_a_day_after_a_reset(store: Store) -> None:
 async def test_a_repeated_reset_deletes_nothing_that_came_since(store: Store) -> None:
     """The first answer was lost."""
     await store.admit(encoded(), ids=["before"])
-    assert await store.runs.reset(RUN, "token")
+    assert await store.runs.reset(RUN, "token") == "reset"
     await store.admit(encoded(), ids=["since"])
-    assert await store.runs.reset(RUN, "token")
+    assert await store.runs.reset(RUN, "token") == "reset"
     assert (await store.books())["queued"] == {"since"}
     await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"since"}
-    assert await store.runs.reset(RUN, "another")
+    assert await store.runs.reset(RUN, "another") == "reset"
     assert (await store.books())["queued"] == set()
 
 
 async def test_a_repeated_reset_succeeds_though_the_run_is_a_native_one_since(store: Store) -> None:
-    assert await store.runs.reset(RUN, "token", spare_native=True)
+    assert await store.runs.reset(RUN, "token", spare_native=True) == "reset"
     assert await store.runs.put(RUN, CONFIG, POLICY, (await store.view()).epoch, made_by="request")
-    assert await store.runs.reset(RUN, "token", spare_native=True)
-    assert not await store.runs.reset(RUN, "another", spare_native=True)
+    assert await store.runs.reset(RUN, "token", spare_native=True) == "reset"
+    assert await store.runs.reset(RUN, "another", spare_native=True) == "spared"
     assert (await store.view()).config == CONFIG
 
 
