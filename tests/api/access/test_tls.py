@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 
 import lachesis
 from app.api.http.connection.certificates import TlsContexts, TlsFiles
+from app.logs import LogBackoff
 from app.services.access.authentication import Authenticator
 from app.services.access.certificates import CertificateSource
 from app.services.access.credentials import GivenCredentials, PeerCertificate
@@ -272,12 +273,16 @@ async def test_a_removed_authority_is_no_longer_trusted(start: Start, lab: Lab) 
         await ask()
 
 
-async def test_plain_http_gets_an_answer_that_says_so(start: Start, lab: Lab) -> None:
+async def test_plain_http_gets_an_answer_that_says_so(
+    start: Start, lab: Lab, log_lines: LogLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.http.connection.tls._failures", LogBackoff())  # no test before has used it
     service = await start(**lab.plain_tls)
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:
         reply = await client.get(str(service.base_url).replace("https", "http"))
     assert reply.status_code == 400
     assert "https://" in reply.json()["detail"]
+    assert log_lines.of("TLS failed") == [{"reason": "http_request", "caller": "127.0.0.1"}]
 
 
 def test_tls_1_1_is_refused(lab: Lab) -> None:

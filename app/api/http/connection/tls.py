@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from uvicorn.protocols.utils import get_remote_addr
+
+from app.api.http.caller import address_of
 from app.api.http.connection.certificates import TlsContexts
 from app.logs import LogBackoff
 
@@ -44,6 +47,7 @@ class TlsConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Prepare the handshake."""
         self._loop = asyncio.get_running_loop()
+        self._caller = address_of({"client": get_remote_addr(transport)})
         outgoing = ssl.MemoryBIO()
         self._tls = self._contexts.current().wrap_bio(self._encrypted, outgoing, server_side=True)
         self._transport = TlsTransport(transport, self._tls, outgoing, self._read_soon)
@@ -105,8 +109,7 @@ class TlsConnection(asyncio.Protocol):
     def _fail(self, error: ssl.SSLError) -> None:
         reason = error.reason or "unknown"
         if _failures.is_due(reason):
-            sender = self._transport.get_extra_info("peername")
-            log.warning("TLS failed", extra={"fields": {"reason": reason.lower(), "caller": str(sender)}})
+            log.warning("TLS failed", extra={"fields": {"reason": reason.lower(), "caller": self._caller}})
         if reason == "HTTP_REQUEST":
             self._transport.send_plain(self._not_tls)
         else:
