@@ -4,6 +4,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from app.core.access.identity import owner_of_token
 from app.core.access.rate_limits import LimitUse
@@ -178,5 +179,17 @@ def _tell(what: str, record: TokenRecord) -> None:
     note(what, fields)
 
 
-def _described(record: TokenRecord) -> dict[str, str | Sequence[str]]:
-    return {"token": record.token_id, "name": record.name, "role": record.role, "runs": record.runs}
+def _described(record: TokenRecord) -> dict[str, Any]:
+    """Describe what a token may do, without its secrets. Limits that are not set are left out."""
+    described = {
+        "token": record.token_id,
+        "name": record.name,
+        "role": record.role,
+        "runs": record.runs,
+        "environment": record.environment,
+        "contents": record.contents or None,
+        "expires_at_s": None if record.expires_ms is None else record.expires_ms / 1000,
+    }
+    for limits in (record.limits, record.queue_limits):
+        described |= {} if limits is None else limits.model_dump()
+    return {name: value for name, value in described.items() if value is not None}

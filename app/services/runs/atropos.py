@@ -4,7 +4,7 @@ import uuid
 
 from app.core.runs.settings import RunConfig
 from app.core.runs.view import RunView
-from app.events import RunReset, TrainerRegistered, emit
+from app.events import RunReset, TrainerRegistered, emit, note_settings
 from app.services.batches.retention import Retention
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import NotAnAtroposRun
@@ -35,13 +35,15 @@ class AtroposRuns:
             NotAnAtroposRun: The run was made under ``/v1``, with another configuration. Nothing has changed.
         """
         await self._runs.announce(run)
-        if (await self._runs.view(run)).config != config:
+        former = (await self._runs.view(run)).config
+        if former != config:
             if spare_native and await self._runs.was_created(run):
                 raise NotAnAtroposRun(
                     f"run {run} was made under /v1 with another configuration; only role operator replaces it here"
                 )
             await self._retention.forget(run)  # their steps belong to the former configuration
         new = await self._runs.register(run, config)
+        note_settings("run", {"run": run}, former, config)
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def reset(self, run: str) -> None:

@@ -17,6 +17,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import ServiceKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens, bearer
+from tests.api.atropos_calls import registration
 from tests.api.conftest import Start, running_service
 from tests.lossy_line import lossy_line
 from tests.scenarios.native_calls import group
@@ -278,6 +279,41 @@ async def test_changes_of_replay_buffers_and_curricula_say_what_changed(client: 
     assert (curriculum["changes"]["n_bins"], rebinned["changes"]) == (5, {"n_bins": 6})
     assert (items["items"], items["new"], item["item"]) == (1, 1, "k")
     assert {one["run"] for one in found} == {made["run"]}
+
+
+async def test_registrations_of_trainers_say_which_settings_changed(client: httpx.AsyncClient) -> None:
+    first = registration(4)
+    for sent in (first, first, first | {"num_steps": 5, "checkpoint_dir": "elsewhere"}):
+        assert (await client.post("/register", json=sent)).status_code == 200
+    changed, same, created = [entry["changes"] for entry in await entries(client)]
+    by_trainer = [{"event": "trainer registered", "run": "default", "batch_size": 4, "config": "new"}]
+    run = {"run": "default"}
+    assert created == [run | {"event": "run created", "changes": first}, *by_trainer]
+    assert same == [by_trainer[0] | {"config": "same"}]
+    new = {"num_steps": 5, "checkpoint_dir": "elsewhere"}
+    assert changed == [run | {"event": "run changed", "changes": new}, *by_trainer]
+
+
+async def test_entries_of_tokens_say_all_that_they_may_do_and_no_secret(client: httpx.AsyncClient) -> None:
+    limits = {"max_requests_per_s": 5.0, "max_bytes_per_s": 6.0, "max_groups_per_s": 7.0}
+    limits |= {"max_queued_groups": 8, "max_queued_bytes": 9}
+    may = {"name": "gpu-7", "role": "environment", "runs": ["math-*"], "environment": "gsm8k"} | limits
+    others = [{"role": "viewer", "runs": ["*"], "contents": True}, {"role": "operator"}]
+    operator, *made = [
+        (await client.post("/v1/tokens", json=asked)).json()
+        for asked in (others[1], may | {"expires_s": 3600}, others[0])
+    ]
+    client.headers.update(bearer(operator["token"]))
+    rotated = (await client.post(f"/v1/tokens/{made[0]['id']}/rotate", json={"overlap_s": 60})).json()
+    found = await entries(client)
+    by_rotation, of_viewer, of_worker, of_operator = [change for entry in found for change in entry["changes"]]
+    assert of_operator == {"event": "token created", "token": operator["id"], "name": "", "runs": ["*"]} | others[1]
+    assert of_viewer == {"event": "token created", "token": made[1]["id"], "name": ""} | others[0]
+    ends_at_s = of_worker.pop("expires_at_s")
+    assert 0 < ends_at_s - found[2]["at_s"] <= 3600
+    assert of_worker == {"event": "token created", "token": made[0]["id"]} | may
+    assert by_rotation == of_worker | {"event": "token rotated", "expires_at_s": ends_at_s}
+    assert [one for one in (operator, rotated, *made) if one["token"].split("_", 3)[3] in str(found)] == []
 
 
 async def test_joins_and_requests_that_change_an_environment_are_recorded(start: Start, tokens: Tokens) -> None:
