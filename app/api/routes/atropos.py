@@ -35,7 +35,7 @@ from app.api.http.replies import large_model_reply, model_reply
 from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.wire import atropos as wire
 from app.api.wire.status import shown_status
-from app.core.access.permissions import AccessDecision, Permission, check_environment, decide, may_begin_run
+from app.core.access.permissions import Permission, check_environment, may_begin_run, operates
 from app.core.access.rate_limits import Use
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import RunConfig
@@ -148,7 +148,7 @@ async def root() -> Response:
     "/register",
     summary="Register the trainer",
     response_model=RegisterReply,
-    responses=body_responses(errors.NotAnAtroposRun, errors.TooManyRuns)
+    responses=body_responses(errors.NotAnAtroposRun, errors.RunArchived, errors.TooManyRuns)
     | response_examples(registered={"uuid": 4503599627370495}),
     openapi_extra=json_body(Registration),
 )
@@ -156,12 +156,11 @@ async def root() -> Response:
 async def register(run: Run, services: ServicesDep, identity: IdentityDep, body: SmallBody) -> Response:
     """Set the run's configuration. The same configuration again changes nothing. Another one replaces it.
 
-    In a run that was made under `/v1`, only role `operator` may replace it. Batches that a former trainer did not
-    acknowledge are handed out again first.
+    In a run that was made under `/v1`, only role `operator` may replace it. Only role `operator` may register with an
+    archived run. Batches that a former trainer did not acknowledge are handed out again first.
     """
-    registration = parse(Registration, body)
-    operates = decide(identity, Permission.OPERATE, run) is AccessDecision.ALLOWED
-    await services.runs.atropos.register(run, RunConfig(**registration.model_dump()), spare_native=not operates)
+    config = RunConfig(**parse(Registration, body).model_dump())
+    await services.runs.atropos.register(run, config, by_operator=operates(identity, run))
     return model_reply(RegisterReply(uuid=uuid.uuid4().int >> 75))  # below 2^53: JavaScript and floats keep it
 
 
@@ -361,14 +360,14 @@ async def status_env(request: Request) -> Response:
     "/reset_data",
     summary="Start over",
     response_class=PlainTextResponse,
-    responses=body_responses(errors.NotAnAtroposRun),
+    responses=body_responses(errors.NotAnAtroposRun, errors.RunArchived),
 )
 @requires(Permission.TRAIN, audited=True)
-async def reset_data(run: Run, services: ServicesDep, request: Request) -> Response:
-    """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset.
+async def reset_data(run: Run, services: ServicesDep, identity: IdentityDep, request: Request) -> Response:
+    """Forget the run's settings, environments and groups. A run made under `/v1` is not reset.
 
-    The answer is plain text, as that of Atropos.
+    Only role `operator` may reset an archived run. The answer is plain text, as that of Atropos.
     """
     refuse_browsers(request)
-    await services.runs.atropos.reset(run)
+    await services.runs.atropos.reset(run, by_operator=operates(identity, run))
     return PlainTextResponse("Reset successful")

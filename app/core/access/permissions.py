@@ -117,6 +117,11 @@ def decide(identity: Identity, permission: Permission, run: str | None) -> Acces
     return AccessDecision.ALLOWED
 
 
+def operates(identity: Identity, run: str) -> bool:
+    """Return whether a sender may change or remove what others depend on in a run."""
+    return decide(identity, Permission.OPERATE, run) is AccessDecision.ALLOWED
+
+
 def may_begin_run(identity: Identity, run: str) -> bool:
     """Return whether the first group of a sender may make a run that does not exist.
 

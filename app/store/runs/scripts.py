@@ -67,6 +67,7 @@ def reset_run(
     payload_hashes: Sequence[RenamedHash],
     deleted: Sequence[str | bytes],
     spare_native: bool,
+    spare_archived: bool,
     tokens: Sequence[str],
     name: str,
     epoch: str | bytes,

@@ -47,7 +47,7 @@ from lachesis.wire.errors import RunNotFound, RunRewound, TooManyRuns
 from lachesis.wire.limits import RunLimitSettings
 
 ResetOutcome = Literal["reset", "spared", "overtaken"]
-"""``spared``: the run was created with `put`. ``overtaken``: another request has reset or deleted the run since."""
+"""``spared``: the run was left alone, as asked. ``overtaken``: another request has reset or deleted the run since."""
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
@@ -443,7 +443,7 @@ class RunStore:
         return bool(await self._connection.run(scripts.forget_run(keys, all_held=keys.all_held(), name=run)))
 
     async def reset(
-        self, run: str, token: str, *, after: str | None = None, spare_native: bool = False
+        self, run: str, token: str, *, after: str | None = None, spare_native: bool = False, spare_archived: bool = False
     ) -> ResetOutcome:
         """Delete everything about the run except its clock. Payloads are deleted in the background.
 
@@ -455,6 +455,7 @@ class RunStore:
             token: Unique name for the data to remove.
             after: The token of the caller's previous reset, if groups have come since.
             spare_native: Whether to leave a run alone that was created with `put`.
+            spare_archived: Whether to leave an archived run alone.
         """
         keys = RunKeys(run)
         attempts, former = Attempts("reset the run", run), None
@@ -483,6 +484,7 @@ class RunStore:
                     payload_hashes=[scripts.RenamedHash(key, keys.marked_hash(own)) for own, key in tokens.items()],
                     deleted=[*keys.state(), *queues.values(), *of_curricula],
                     spare_native=spare_native,
+                    spare_archived=spare_archived,
                     tokens=list(tokens),
                     name=run,
                     epoch=epoch or b"0",

@@ -18,7 +18,6 @@ from app.services.access.credentials import GivenCredentials
 from app.settings import ServiceSettings
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens, bearer, id_of
-from tests.api.atropos_calls import registration
 from tests.api.conftest import Start, running_service
 from tests.api.log_capture import LogLines
 from tests.scenarios.native_calls import group
@@ -79,24 +78,6 @@ async def test_a_sender_learns_who_it_is_and_what_it_may_do(start: Start, tokens
     assert viewer.json()["permissions"] == ["open", "describe", "metrics", "list_runs", "read", "read_settings"]
     assert (await own.get("/v1/identity")).status_code == 401
     assert (await own.get("/v1/identity", headers=bearer(await tokens.make("metrics")))).status_code == 403
-
-
-async def test_a_trainer_replaces_settings_of_atropos_runs_alone(start: Start, tokens: Tokens) -> None:
-    operator, trainer = bearer(await tokens.make("operator")), bearer(await tokens.make("trainer", "math-*"))
-    client = await start()
-    made = (await client.post("/v1/runs", json=RUN, headers=trainer)).json()
-    refused = await client.post("/runs/math-1/atropos/register", json=registration(1, starting_step=9), headers=trainer)
-    assert (refused.status_code, refused.json()["code"]) == (409, "not_an_atropos_run")
-    status = (await client.get("/v1/runs/math-1", headers=trainer)).json()
-    assert (status["batch_size"], status["step"]) == (made["batch_size"], made["step"])
-    for path, sender in (
-        ("/runs/math-1/atropos/register", operator),
-        ("/runs/math-1/atropos/register", trainer),  # the same again
-        ("/runs/math-2/atropos/register", trainer),
-        ("/runs/math-2/atropos/register", trainer),
-    ):
-        assert (await client.post(path, json=registration(1), headers=sender)).status_code == 200
-    assert (await client.post("/runs/math-2/atropos/register", json=registration(2), headers=trainer)).is_success
 
 
 async def test_an_environment_with_a_name_acts_for_this_one_alone(start: Start, tokens: Tokens) -> None:

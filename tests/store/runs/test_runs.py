@@ -217,6 +217,7 @@ async def test_a_reset_that_does_not_name_a_new_buffer_changes_nothing(store: St
         payload_hashes=[],
         deleted=list(KEYS.state()),
         spare_native=False,
+        spare_archived=False,
         tokens=["token"],
         name=RUN,
         epoch=str((await store.view()).epoch),
