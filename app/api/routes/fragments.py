@@ -35,7 +35,7 @@ _MISSING = (errors.RunNotFound, errors.ReplayNotFound)
 _BLOB_CONTENT = {"content": binary(codec.BLOBS)}
 
 _INSERT: Responses = body_responses(
-    *_MISSING, errors.UnsupportedMediaType, errors.FragmentExists, errors.ReplayBlocked
+    *_MISSING, errors.UnsupportedMediaType, errors.FragmentExists, errors.ReplayBlocked, errors.RunFull
 ) | response_headers(201, Idempotent_Replay="`true` if the buffer had all fragments before. Nothing was stored.")
 
 router = APIRouter(prefix="/v1/runs/{run}/replay", tags=["replay"], route_class=RunRoute)

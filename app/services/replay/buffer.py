@@ -38,7 +38,7 @@ from lachesis.wire.states import (
 )
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
-_MOST_WORKERS = 10_000
+_MOST_DUE = 10_000  # workers in one pass
 _PLACES = (*CHUNK_PLACES, *CHUNK_DROP_REASONS, "deleted")
 _ORDERS: Mapping[str, Mapping[ChunkSorting, ReplayPart]] = {
     SAMPLEABLE: {sorting: sorting for sorting in CHUNK_SORTINGS},
@@ -303,7 +303,7 @@ class ReplayBuffers:
 
     async def _maintain_workers(self, run: str, until_ms: int | str) -> None:
         """Handle workers with waiting fragments, and those to forget."""
-        for worker in await self._replay.scored(run, "due", "-inf", until_ms, _MOST_WORKERS):
+        for worker in await self._replay.scored(run, "due", "-inf", until_ms, _MOST_DUE):
             await self._insertion.maintain(run, worker)
 
     async def _put(self, run: str, view: ReplayView | None, settings: ReplaySettings, session: int) -> bool:

@@ -15,9 +15,9 @@ from app.services.replay.planning import SPARE_VICTIMS, FragmentResult, plan_ins
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.notifications import Listen
 from app.store.replay.entries import EncodedFragment
-from app.store.replay.store import ReplayStore
+from app.store.replay.store import MOST_WORKERS, ReplayStore
 from app.store.replay.view import ReplayView, no_buffer
-from lachesis.wire.errors import FragmentExists, InvalidField, ReplayBlocked, StoreFull
+from lachesis.wire.errors import FragmentExists, InvalidField, ReplayBlocked, RunFull, StoreFull
 from lachesis.wire.replay import Eviction, ReplaySettings
 
 
@@ -74,7 +74,7 @@ class ReplayInsertion:
             attempt=self._attempt,
             overtaking=self._overtaking,
             found=_is_stored,
-            own_errors=(FragmentExists, InvalidField, StoreFull),
+            own_errors=(FragmentExists, InvalidField, RunFull, StoreFull),
         )
         self.queue = LongPoll(policy, listen)
         self._evictions: dict[str, Eviction] = {}
@@ -105,6 +105,7 @@ class ReplayInsertion:
             InvalidField: The fragments are of several workers or sessions, or two have the same number.
             FragmentExists: A number belongs to a fragment with other contents. Nothing was stored.
             ReplayBlocked: The rate limiter blocks inserts. Nothing was stored.
+            RunFull: The worker is new, and the buffer has `MOST_WORKERS` workers. Nothing was stored.
             StoreFull: Redis is out of memory. Nothing was stored.
             StoreUnavailable: Redis did not answer. The fragments may be stored or not.
         """
@@ -153,6 +154,11 @@ class ReplayInsertion:
                     return receipts
                 case "crowded":
                     candidates *= 2
+                case "full" if request.fragments:
+                    name = request.worker.name
+                    raise RunFull(f"the replay buffer has {MOST_WORKERS} workers, and worker {name} is new")
+                case "full":
+                    return receipts  # maintenance of a worker that another process has just forgotten
                 case "outdated" | "blocked":
                     pass  # read and plan again
                 case _ as never:

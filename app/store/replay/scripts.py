@@ -7,7 +7,7 @@ from app.core.replay.sampling import ChunkDraw
 from app.store.redis.keys import SAVED_PARTS, ReplayKeys, RunKeys
 from app.store.redis.scripts import script
 
-InsertOutcome = Literal["inserted", "outdated", "blocked", "crowded"]
+InsertOutcome = Literal["inserted", "outdated", "blocked", "crowded", "full"]
 """What `insert_fragments` returns."""
 
 GroupInsertionOutcome = Literal["taken", "outdated", "crowded"]
@@ -94,6 +94,7 @@ def insert_fragments(
     most_inserts: int | None,
     max_chunks: int,
     max_bytes: int | None,
+    most_workers: int,
     unreserved: int,
     plan: Mapping[str, Any],
 ) -> None: ...

@@ -42,6 +42,9 @@ from app.store.runs import scripts as run_scripts
 from app.store.runs.view import reading
 from lachesis.wire.replay import Eviction, ReplaySettings
 
+MOST_WORKERS = 4096
+"""Most workers of a buffer, because its state lists all of them; silent workers are forgotten."""
+
 
 class ReplayStore:
     """Reads and changes a run's replay buffer."""
@@ -158,8 +161,9 @@ class ReplayStore:
         """Carry out an insertion that was planned on ``view``. Once it is, it survives any crash. Safe to repeat.
 
         Returns:
-            ``inserted``; or, with nothing changed, ``outdated``, ``blocked`` (by the rate limiter) or ``crowded`` (more
-            victims are needed): look and plan again.
+            ``inserted``; or, with nothing changed, ``full``: the worker is new, and there are `MOST_WORKERS`. Or
+            ``outdated``, ``blocked`` (by the rate limiter) or ``crowded`` (more victims are needed): look and plan
+            again.
 
         Raises:
             StoreFull, StoreUnavailable: As for groups.
@@ -187,6 +191,7 @@ class ReplayStore:
                 most_inserts=insertion.most_inserts,
                 max_chunks=view.settings.max_chunks,
                 max_bytes=view.settings.max_bytes,
+                most_workers=MOST_WORKERS,
                 unreserved=-1 if reserved else 0,
                 plan=plan,
             )

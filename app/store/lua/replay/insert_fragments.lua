@@ -2,7 +2,8 @@
 -- insert_fragments: index fragments of one worker whose payloads are written, form chunks, make room, all or none.
 --
 -- Returns {'inserted'}, also if it was done before; or, with nothing stored: {'outdated'}: read and decide again;
--- {'blocked'} by the rate limiter; {'crowded'}: the victims are not enough.
+-- {'blocked'} by the rate limiter; {'crowded'}: the victims are not enough; {'full'}: the worker is new, and the buffer
+-- has as many as it may have.
 -- Cost: O(n log m), n the fragments, chunks and victims, m the chunks held.
 --
 -- include rows
@@ -22,9 +23,10 @@ local policy_version = ARGV[6]  -- that the decision is based on
 local most_inserts = ARGV[7]  -- total of inserted chunks that the rate limiter allows, or ''
 local max_chunks = ARGV[8]
 local max_bytes = ARGV[9]  -- or ''
+local most_workers = ARGV[10]
 -- score to assume for a payload that is not in UNREFERENCED: 0 if this transaction wrote it, else -1
-local unreserved = ARGV[10]
-local plan = cjson.decode(ARGV[11])  -- JSON: as insert_chunks describes it
+local unreserved = ARGV[11]
+local plan = cjson.decode(ARGV[12])  -- JSON: as insert_chunks describes it
 local payloads = rest(KEYS, 24)  -- string: of each fragment
 
 -- Mark payloads that are not indexed. Payloads that an earlier call of this command indexed stay.
@@ -49,6 +51,7 @@ if state == new then return answer('inserted') end
 local now = redis.call('HMGET', REPLAY, 'revision', 'inserts', 'chunks', 'chunk_bytes')
 if state ~= seen or now[1] ~= revision then return answer('outdated') end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= policy_version then return answer('outdated') end
+if seen == '' and redis.call('HLEN', WORKERS) >= tonumber(most_workers) then return answer('full') end
 for n, fragment in ipairs(plan.fragments) do
   local reserved = tonumber(redis.call('ZSCORE', UNREFERENCED, fragment.id) or unreserved)
   local there = redis.call('STRLEN', payloads[n]) == tonumber(fragment.bytes)

@@ -47,10 +47,10 @@ class NotAnAtroposRun(Conflict):
 
 
 class RunFull(ServiceError):
-    """The run has the largest number of environments or members. Nothing was stored."""
+    """The run has the largest number of environments, members or replay workers. Nothing was stored."""
 
     code, status, retry_after_s = "run_full", 429, 5.0
-    remedy = "Join again later: the run forgets silent ones. Or end those that are not needed."
+    remedy = "Send the request again later: the run forgets silent ones. Or end those that are not needed."
 
 
 class IntakePaused(ServiceError):
