@@ -24,6 +24,12 @@ from app.store.redis.pipeline import Command
 from lachesis.wire.errors import GroupExists, QueueFull
 from lachesis.wire.states import DropReason, parse_drop_reason
 
+MOST_REMEMBERED = 1_000_000
+"""While a run remembers so many groups that have left, it remembers no further groups that are dropped on arrival.
+
+No limit of the queue counts these, so a sender could fill Redis with their names. Other groups are always remembered.
+"""
+
 
 def admission(
     keys: RunKeys,
@@ -65,6 +71,7 @@ def admission(
             unreserved=unreserved,
             sizes=sizes,
             limited=limited,
+            most_remembered=MOST_REMEMBERED,
             submitted=submitted,
         )
     return scripts.admit_and_observe(
@@ -79,6 +86,7 @@ def admission(
         unreserved=unreserved,
         sizes=sizes,
         limited=limited,
+        most_remembered=MOST_REMEMBERED,
         submitted=submitted,
         settings=[scripts.ObserverSettings(each.bins, each.most_items) for each in observed],
         observations=[row for number, each in enumerate(observed, 1) for row in _observations(number, each)],

@@ -135,6 +135,7 @@ def admit_groups(
     unreserved: int,
     sizes: Sequence[int],
     limited: Sequence[LimitedSubmission],
+    most_remembered: int,
     submitted: Sequence[PendingRow],
 ) -> None: ...
 
@@ -153,6 +154,7 @@ def admit_and_observe(
     unreserved: int,
     sizes: Sequence[int],
     limited: Sequence[LimitedSubmission],
+    most_remembered: int,
     submitted: Sequence[PendingRow],
     settings: Sequence[ObserverSettings],
     observations: Sequence[ObservationRow],

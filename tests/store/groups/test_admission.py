@@ -8,6 +8,7 @@ import pytest
 from app.core.model import PlannedGroup
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
+from app.store.groups import admission
 from app.store.groups.entries import KnownGroup, Outcome, PendingGroup, Placement, Stored
 from app.store.groups.scripts import expire_history
 from app.store.groups.store import GroupStore
@@ -268,6 +269,28 @@ async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_p
     assert ended.entry.policy_version == 1
     assert (await store.view()).totals.accepted_groups == 1
     assert (await store.view()).latest is None
+
+
+async def test_a_run_remembers_only_so_many_of_the_groups_dropped_on_arrival(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other group is remembered. When old ones are forgotten, there is room for new ones."""
+    monkeypatch.setattr(admission, "MOST_REMEMBERED", 2)
+    dropped, waiting = [encoded(given=f"g{number}") for number in range(3)], encoded(given="waiting")
+    assert await store.admit(*dropped, place=STALE) == [True, True, True]
+    assert await store.admit(*dropped, place=STALE) == [False, False, True], "it is judged and counted again"
+    assert await store.known_groups.remembered(RUN) == 2
+    assert (await store.view()).totals.accepted_groups == (await store.view()).dropped["stale", 0] == 4
+    assert await store.admit(waiting, ids=["waiting"]) == [True]
+    await store.acknowledge(await store.take("waiting"))
+    assert await store.admit(waiting) == [False]
+    assert await store.known_groups.remembered(RUN) == 3
+    await store.books()
+    await store.pass_time(LASTING_MS + 1000)
+    await store.known_groups.forget_old(RUN)
+    assert await store.known_groups.remembered(RUN) == 0
+    assert await store.admit(*dropped, place=STALE) == [True, True, True]
+    assert await store.known_groups.remembered(RUN) == 2
 
 
 async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:

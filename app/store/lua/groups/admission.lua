@@ -27,12 +27,14 @@ local sizes = cjson.decode(ARGV[7])  -- JSON list: groups of each submission
 -- JSON list: {submission, account, max_groups, max_bytes} of the submissions whose account has a queue limit.
 -- submission: its number, from 1. max_groups or max_bytes may be null for no limit
 local limited = cjson.decode(ARGV[8])
+-- groups that have left: while the run remembers that many, it remembers no further groups dropped on arrival
+local most_remembered = ARGV[9]
 
 local sent = 0
 for _, size in ipairs(sizes) do sent = sent + size end
 -- where: 'queued', 'buffered' or why it is dropped. untrainable: why it has no training value, or ''.
 -- entry: the index entry without its first word, accepted_ms
-local submitted = columns(ARGV, 9, {'group_id', 'where', 'payload_bytes', 'checksum', 'environment', 'size', 'tokens',
+local submitted = columns(ARGV, 10, {'group_id', 'where', 'payload_bytes', 'checksum', 'environment', 'size', 'tokens',
   'lane', 'policy_version', 'given_id', 'untrainable', 'entry'}, sent)
 local places = columns(KEYS, 17, {'waiting', 'payload'}, sent)  -- waiting: zset, its lane or buffer; payload: string
 

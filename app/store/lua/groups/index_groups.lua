@@ -5,7 +5,6 @@ local function push(list, first, second)
   list[n + 1], list[n + 2] = first, second
 end
 
-
 -- Index a group that is stored. Its place is behind all earlier groups.
 local function index_stored(n, run)
   local id, where, lane = submitted.group_id[n], submitted.where[n], submitted.lane[n]
@@ -32,6 +31,7 @@ end
 local function index_groups(outcomes, run)
   local new, latest, clock_ms = {}, nil, string.format('%.0f', run.clock_ms)
   local admitted, dropped, entries = {}, {}, {}
+  local left = redis.call('HLEN', KNOWN) - redis.call('HLEN', GROUPS)
   for n, id in ipairs(submitted.group_id) do
     if outcomes[n] == 'new' then
       local entry, where = clock_ms .. ' ' .. submitted.entry[n], submitted.where[n]
@@ -46,15 +46,17 @@ local function index_groups(outcomes, run)
         local dropped_as = where .. ':' .. submitted.environment[n]
         increase(DROPPED, dropped_as, 1)
         increase(LEDGER, dropped_as, submitted.tokens[n])
-        dropped[#dropped + 1] = names[n]
-        push(admitted, names[n], id .. ' ' .. where .. ' - - ' .. entry)
+        if left + #dropped < tonumber(most_remembered) then
+          dropped[#dropped + 1] = names[n]
+          push(admitted, names[n], id .. ' ' .. where .. ' - - ' .. entry)
+        end
       end
     else
       mark_unused_payload(n)
     end
   end
-  local left = latest and run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0
-  if left then later('ZADD', UNREFERENCED, -1, run.latest) end
+  local latest_left = latest and run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0
+  if latest_left then later('ZADD', UNREFERENCED, -1, run.latest) end
   run.latest, run.accepted_groups = latest or run.latest, run.accepted_groups + #new
   write_list('HSET', KNOWN, admitted)
   note_left(LEFT, dropped, run.clock_ms)
