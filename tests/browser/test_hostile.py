@@ -12,7 +12,8 @@ from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
 from tests.api.access.conftest import bearer
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import group, make_run, submit
+from tests.scenarios.native_calls import group, join, make_run, status, submit, take
+from tests.waiting import wait_until
 
 MARKUP = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script><b>bold</b>&lt;i&gt;${1}'
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00"
@@ -46,6 +47,27 @@ async def test_hostile_names_of_environments_are_inert(
     await expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
     await check_inert(page)
     assert "n" * 300 not in await page.content()
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/run/now"])
+async def test_an_alert_is_readable_whatever_the_names_of_its_environments_are(
+    client: httpx.AsyncClient, show: Open, path: str
+) -> None:
+    await make_run(client, batch_size=10, relax_scarce_after_s=0.001)
+    sender = await join(client, "sender")
+    for name in ("n" * 4096, "😀" * 90, MARKUP + BIDI):
+        await join(client, name, min_share=0.2)
+    await submit(client, *(group(f"g{number}", environment=sender) for number in range(5)))
+    assert await take(client) is None
+
+    async def is_alarming() -> bool:
+        return (await status(client))["alert"] is not None
+
+    await wait_until(is_alarming)
+    page = await show(path)
+    sentence = page.locator(".run .sentence, .headline .why")
+    await expect(sentence).to_have_text(re.compile(r"^\s*n+… \(4,096 characters\) has sent .*; (😀)+… has sent "))
+    await check_inert(page)
 
 
 async def test_a_character_is_shown_whole_or_not_at_all(show: Open) -> None:

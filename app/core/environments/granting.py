@@ -205,7 +205,7 @@ class Demand:
         most = max(running, key=running.__getitem__)
         if running[most] <= 0:
             return None
-        whose = f"environment {most} ({self.view.environments[most].name}) runs the most"
+        whose = f"environment {most} ({self.view.environments[most].short_name}) runs the most"
         return f"no group may start until running ones arrive; {whose}, {self.view.running[most]}"
 
     def _nobody_is_awaited(self) -> str:
@@ -218,7 +218,7 @@ class Demand:
     def asked(self, needed: Needed) -> str:
         """Return the sentence that names the environment that must make groups."""
         groups = "a group" if needed.groups == 1 else f"{needed.groups} groups"
-        name = self.view.environments[needed.environment].name
+        name = self.view.environments[needed.environment].short_name
         return f"environment {needed.environment} ({name}) must make {groups} of {needed.size}"
 
     @cached_property

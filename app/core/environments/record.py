@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lachesis.wire.problems import MAX_NAME, shortened
+
 NEWCOMER_MS = 3000
 """How long a registration alone makes an environment bind, milliseconds of run clock. A client that gets the answer
 gives a sign of life within one or two seconds. A client that never gets it must not delay batches."""
@@ -39,6 +41,11 @@ class EnvironmentRecord:
     left_ms: int | None = None
     heard_ms: int | None = None
     members: int = 0
+
+    @property
+    def short_name(self) -> str:
+        """Its name in a sentence. Its sender chose it: a long one is cut, so that the rest stays readable."""
+        return shortened(self.name, MAX_NAME)
 
     @property
     def of_atropos(self) -> bool:

@@ -125,7 +125,7 @@ def joined(name: str, settings: Mapping[str, Any], view: QueueView, *, change_se
             **{**defaults, **settings},
         )
     if known.of_atropos:
-        why = f"a client of Atropos registered the environment {name}, so workers cannot join it"
+        why = f"a client of Atropos registered the environment {known.short_name}, so workers cannot join it"
         raise InvalidField(f"{why}: choose another name", ("name",))
     if not view.is_alive(known):  # alive from now on: the next member must have these settings
         return replace(known, **settings, registered_ms=view.clock_ms, left_ms=None, heard_ms=None)
@@ -142,8 +142,8 @@ def _refuse_differences(known: EnvironmentRecord, settings: Mapping[str, Any]) -
     ]
     if differing:
         raise EnvironmentSettingsDiffer(
-            f"environment {known.name} has other members: {', '.join(differing)}. Leave the setting out to keep it, "
-            "or send change_settings=true to change it for all members"
+            f"environment {known.short_name} has other members: {', '.join(differing)}. Leave the setting out to keep "
+            "it, or send change_settings=true to change it for all members"
         )
 
 

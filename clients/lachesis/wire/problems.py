@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
 MAX_NAME = 80
-"""Most characters of a name in the place of a wrong value. The sender of a body may have chosen it."""
+"""Most characters of a name in a message: in a sentence, or in the place of a wrong value. Senders choose names."""
 
 MAX_MESSAGE = 1000
 """Most characters of what is wrong with a value."""

@@ -102,6 +102,13 @@ async def test_a_join_with_other_settings_is_refused_with_both_values(run: httpx
     assert (environment["group_size"], environment["share_promised"], environment["members"]) == (4, 0.25, 1)
 
 
+async def test_a_refusal_says_why_however_long_the_name_is(run: httpx.AsyncClient) -> None:
+    named = {"name": "n" * 4096, "group_size": 4}
+    assert (await run.post(ENVIRONMENTS, json=named)).status_code == 201
+    refused = await run.post(ENVIRONMENTS, json={**named, "group_size": 8})
+    assert f"environment {'n' * 77}... has other members: group_size is 4, not 8" in refused.json()["detail"]
+
+
 async def test_settings_that_a_join_leaves_out_stay_as_they_are(run: httpx.AsyncClient) -> None:
     await join(run, "one", min_share=0.25)
     await run.patch(PLACE, json={"weight": 3.0})

@@ -149,6 +149,15 @@ def test_who_runs_the_most_is_named_while_nobody_may_start_a_group() -> None:
     assert few.who_must_act() is None
 
 
+def test_a_long_name_leaves_room_for_what_its_environment_must_do() -> None:
+    one, other = (environment(number, group_size=8, name="n" * 4096) for number in (0, 1))
+    named = f"({'n' * 77}...)"
+    view = replace(EMPTY, lanes={(0, 7): 2}, environments={0: one}, policy=Policy(max_staleness=0))
+    assert Demand("run", view).who_must_act() == f"environment 0 {named} must make a group of 8"
+    busy = replace(EMPTY, environments={0: one, 1: other}, running={0: 2, 1: 1000})
+    assert f"environment 1 {named} runs the most" in str(Demand("run", busy).who_must_act())
+
+
 def test_a_batch_with_replayed_groups_may_also_be_fresh() -> None:
     """Groups of 24 and 32 never make the fresh 108 of a batch of 144, but six of 24 make all of it."""
     environments = {0: environment(0, 24), 1: environment(1, 32)}

@@ -34,6 +34,13 @@ def test_the_alert_names_the_minimum_only_where_there_is_one() -> None:
     assert free.startswith("environment 1 (env1_0) has sent too little for its part of a batch for 60 s: batches wait")
 
 
+def test_a_long_name_leaves_room_for_what_the_alert_says() -> None:
+    view = waiting_for(1, 0.5)
+    view = replace(view, environments={**view.environments, 1: replace(view.environments[1], name="n" * 4096)})
+    detail = detail_of(view)
+    assert detail.startswith(f"environment 1 ({'n' * 77}...) has sent too little for its minimum")
+
+
 def test_the_alert_says_when_there_are_more_environments_than_it_names() -> None:
     config = EMPTY.config
     assert config is not None

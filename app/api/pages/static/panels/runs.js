@@ -13,6 +13,7 @@ import { Empty, Shown } from "../parts/states.js";
 const MOST_LISTED_A_SECOND = 100;
 const MOST_A_SECOND = 5; // requests for the states of the runs in sight
 const NAMED = 16; // environments whose names the sentence of a run can use
+const MOST_NAMED = 24; // characters of a name there: the sentence has two lines
 const LOOKED_AT = 64; // runs whose states are asked for at a time, for the order; more would cost the service too much
 const LOOK_EVERY_S = 15; // then the next ones have their turn
 const URGENCY = ["bad", "warn", "wait", "good", "idle"];
@@ -145,7 +146,11 @@ function Row({ run, every, note }) {
     <${State} kind=${kind} word=${word} />
     <a data-page href=${address("now", run.name)} title=${shown(run.name)}>${shown(run.name, 64)}</a>
     <span class="sentence" title=${shown(sentence, 2000)}>
-      <${Sentence} text=${shown(sentence, 400)} names=${status === null ? new Map() : namesOf(status)} />
+      <${Sentence}
+        text=${shown(sentence, 400)}
+        names=${status === null ? new Map() : namesOf(status)}
+        most=${MOST_NAMED}
+      />
     </span>
     <span class="facts">
       ${

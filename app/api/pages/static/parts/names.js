@@ -56,16 +56,24 @@ export function Environment({ id, name, most = 48, ...more }) {
 /** The API puts code between backticks. */
 export const withCode = (text) => text.split("`").map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
 
-/** A sentence of the API, with the names of the environments whose numbers it has. */
-export function Sentence({ text, names }) {
+// A sentence of the API cuts a name that has more characters than this (`MAX_NAME` of the service).
+const MOST_SAID = 80;
+
+function asSaid(name) {
+  const characters = [...name];
+  return characters.length <= MOST_SAID ? name : `${characters.slice(0, MOST_SAID - 3).join("")}...`;
+}
+
+/** A sentence of the API, with the names of the environments whose numbers it has, of `most` characters. */
+export function Sentence({ text, names, most }) {
   let said = null;
   return shown(text, 2000)
     .split(/(environment \d+)/)
     .map((part) => {
       const id = part.startsWith("environment ") ? Number(part.slice(12)) : null;
       if (id !== null && names.has(id)) {
-        said = ` (${shown(names.get(id))})`;
-        return html`<${Environment} id=${id} name=${names.get(id)} />`;
+        said = ` (${shown(asSaid(names.get(id)))})`;
+        return html`<${Environment} id=${id} name=${names.get(id)} most=${most} />`;
       }
       return withCode(said !== null && part.startsWith(said) ? part.slice(said.length) : part);
     });
