@@ -105,7 +105,8 @@ def may_sample(
     """
     needed = max(count, min_size_to_sample)
     if position.size < needed:
-        detail = f"sampling {count} needs {needed} sampleable chunks, {position.size} are there"
+        chunks = "1 chunk" if needed == 1 else f"{needed} chunks"
+        detail = f"sampling {count} needs {chunks}; {position.size} can be sampled"
         return LimiterBlock("chunks", needed - position.size, detail)
     credit = samples_open(position, settings, min_size_to_sample)
     if settings is None or count <= credit:

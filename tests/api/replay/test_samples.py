@@ -94,7 +94,7 @@ async def test_a_trainer_waits_for_chunks_and_learns_what_it_waits_for(client: h
     await make_buffer(client)
     reply = await client.post(f"{REPLAY}/samples", params={"wait_s": 0.05}, json={"num_chunks": 2})
     assert (reply.status_code, reply.content) == (204, b"")
-    assert reply.headers["lachesis-waiting"].startswith("chunks: sampling 2 needs 2 sampleable chunks, 0 are there")
+    assert reply.headers["lachesis-waiting"].startswith("chunks: sampling 2 needs 2 chunks; 0 can be sampled")
     waiting = asyncio.create_task(take(client, wait_s=20, num_chunks=2))
     await insert(client, [0])
     await insert(client, [1])

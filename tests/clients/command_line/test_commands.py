@@ -152,7 +152,7 @@ async def test_the_status_has_what_stands_beside_the_run(run: Settings, module: 
     assert "ranks: 1 batches for 2, mean imbalance 50.0% (contiguous 50.0%, bound 50.0%)" in lines
     assert [line for line in lines if line.startswith("arriving: ") and " sequences/s" in line]
     assert "replay: 0 chunks to sample from, 0 samples held" in lines
-    assert "replay: samples wait: sampling 1 needs 1 sampleable chunks, 0 are there" in lines
+    assert "replay: samples wait: sampling 1 needs 1 chunk; 0 can be sampled" in lines
     assert "curriculum gsm8k: uniform, 0 of 2 items seen, 0 in flight" in lines
     found = json.loads(same)
     assert found["pace"]["arriving_sequences_per_s"] is not None

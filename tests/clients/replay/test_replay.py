@@ -135,7 +135,7 @@ async def test_a_loop_that_waits_for_chunks_logs_how_many_are_missing(
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 1), policy_version=0)
     waiting = asyncio.create_task(anext(replay.samples(num_chunks=2)))
-    await wait_until(lambda: "s: sampling 2 needs 2 sampleable chunks, 1 are there" in caplog.text, timeout_s=25)
+    await wait_until(lambda: "s: sampling 2 needs 2 chunks; 1 can be sampled" in caplog.text, timeout_s=25)
     await replay.aclose()
     with pytest.raises(StopAsyncIteration):
         await waiting
@@ -279,7 +279,7 @@ async def test_a_blocked_client_learns_what_blocks_it(replay: AsyncReplay) -> No
     async def told() -> bool:
         with pytest.raises(NoBatch, match=r"no sample in 0\.2 s: ") as raised:
             await anext(replay.samples(num_chunks=1, wait_s=0.2))
-        return "chunks: sampling 1 needs 1 sampleable" in str(raised.value)
+        return "chunks: sampling 1 needs 1 chunk; 0 can" in str(raised.value)
 
     await wait_until(told)  # a service that is busy may not have answered within 0.2 s
     await replay.change(limiter=RateLimiter(samples_per_insert=1, min_diff=0, max_diff=2))
