@@ -104,7 +104,9 @@ async def test_shares_environments_groups_and_quarantined_batches(client: httpx.
         return [one["state"] for one in (await status(client))["leases"]] == ["quarantined"] * 2
 
     await wait_until(are_quarantined)
-    page = await show("/runs/run/now", width=1440)
+    page = await show("/", width=1440)
+    await expect(page.locator("[data-run=run] .sentence")).to_contain_text("2 batches quarantined.")
+    await page.goto("/runs/run/now")
     await expect(page.get_by_role("button", name="Release batch of step 1")).to_be_visible()
     assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     await opened(page, "Release batch of step 1")

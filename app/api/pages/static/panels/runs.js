@@ -6,7 +6,7 @@ import { address, choose, useRoute } from "../lib/route.js";
 import { compact, counted, duration, number, shown } from "../lib/text.js";
 import { Sentence, State } from "../parts/names.js";
 import { curl, Panel } from "../parts/panel.js";
-import { namesOf, RUNS } from "../parts/run.js";
+import { namesOf, quarantinedOf, RUNS } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
 
@@ -72,7 +72,7 @@ function List({ data }) {
         label="Runs"
         items=${items}
         id=${(run) => run.name}
-        height=${isNarrow ? 132 : isMiddle ? 76 : 52}
+        height=${isNarrow ? 132 : isMiddle ? 92 : 52}
         least=${1200}
         onSight=${setInSight}
         draw=${(run) => html`<${Row} run=${run} every=${every} note=${note} />`}
@@ -139,6 +139,7 @@ function Row({ run, every, note }) {
   const feed = useFeed(isReadable ? statusOf(run) : null, every);
   useNoted(feed, run, note);
   const status = feed.data;
+  const quarantined = status === null ? 0 : quarantinedOf(status).length;
   const { kind, word, sentence } = isReadable
     ? stateOf(feed)
     : { kind: "bad", word: "Unreadable", sentence: run.detail };
@@ -146,6 +147,10 @@ function Row({ run, every, note }) {
     <${State} kind=${kind} word=${word} />
     <a data-page href=${address("now", run.name)} title=${shown(run.name)}>${shown(run.name, 64)}</a>
     <span class="sentence" title=${shown(sentence, 2000)}>
+      ${
+        quarantined > 0 &&
+        html`<${State} kind="warn" word=${`${counted(quarantined, "batch", "batches")} quarantined.`} /> `
+      }
       <${Sentence}
         text=${shown(sentence, 400)}
         names=${status === null ? new Map() : namesOf(status)}

@@ -29,6 +29,9 @@ export const useStatus = (run) => useFeed(statusPath(run));
 /** Names of environments by number. */
 export const namesOf = (status) => new Map(status.environments.map((one) => [one.id, one.name]));
 
+/** Batches that no trainer finished, and that none gets again. */
+export const quarantinedOf = (status) => status.leases.filter((lease) => lease.state === "quarantined");
+
 /** The first line of a run: how it is, why, and who must act. `hasAll`: the view shows all environments. */
 export function Headline({ status, hasAll = false }) {
   const { kind, word, sentence } = health(status);
@@ -116,11 +119,10 @@ function WhoMustAct({ status }) {
 export function Notices({ status }) {
   const names = namesOf(status);
   const headline = health(status).sentence;
-  const quarantined = status.leases.filter((lease) => lease.state === "quarantined");
   const notices = [
     ...(status.alert === null ? [] : [["bad", "Alert", status.alert.detail]]),
     ...(status.intake_paused ? [["warn", "Paused", INTAKE_PAUSED]] : []),
-    ...quarantined.map((lease) => [
+    ...quarantinedOf(status).map((lease) => [
       "warn",
       "Quarantine",
       `batch ${lease.batch} of step ${lease.step} was handed out ${counted(lease.delivery_count, "time")}, and no ` +
