@@ -34,7 +34,7 @@ function Now({ run, status }) {
       <${Panel} title="Progress" unit=${unit()} paths=${[path]}><${Progress} status=${status} /><//>
       <${Panel} title="Groups" unit=${unit()} paths=${[path]}><${Groups} status=${status} /><//>
       <${Panel} title="Dropped" unit=${unit("groups")} paths=${[path]}><${Dropped} dropped=${status.dropped} /><//>
-      <${Panel} title="Leases" unit=${unit()} paths=${[`v1/runs/${run}/batches`]}>
+      <${Panel} title="Leases" unit=${unit()} paths=${[`v1/runs/${run}/batches`]} double>
         <${Leases} run=${run} status=${status} />
       <//>
       <${Panel} title="Queue by environment" unit=${unit("sequences")} paths=${[path]} wide>

@@ -41,11 +41,11 @@ export function useCommands(title, paths) {
   return [button, open && paths.map((path) => html`<${Commands} key=${path} asked=${[path].flat()} />`)];
 }
 
-/** `paths` are as those of `useCommands`. */
-export function Panel({ title, unit, paths = [], wide = false, level = 2, children }) {
+/** `paths` are as those of `useCommands`. A panel takes one column, two if it is `double`, and all if it is `wide`. */
+export function Panel({ title, unit, paths = [], double = false, wide = false, level = 2, children }) {
   const [button, commands] = useCommands(title, paths);
   const id = `panel-${title.toLowerCase().replaceAll(/[^a-z]+/g, "-")}`;
-  return html`<section class=${wide ? "panel wide" : "panel"} aria-labelledby=${id}>
+  return html`<section class=${`panel${double ? " double" : ""}${wide ? " wide" : ""}`} aria-labelledby=${id}>
     <header>
       <${`h${level}`} id=${id}>${title}${unit && html` <span class="unit">${unit}</span>`}<//>
       ${button}
