@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from app.api.pages.operators import TABS
+from tests.api.access.conftest import bearer
 from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import end, group, join, lease_runs_out, make_run, submit, taken
 from tests.waiting import wait_until
@@ -333,3 +334,30 @@ async def test_the_reader_goes_to_the_same_view_of_another_run(client: httpx.Asy
     await runs.focus()
     await runs.select_option(label="All runs")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+
+
+BLOCK_STORAGE = """
+const deny = () => { throw new DOMException("Access is denied.", "SecurityError"); };
+for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, { get: deny });
+navigator.locks.request = async () => deny();
+"""
+
+
+async def test_the_page_works_in_a_browser_that_blocks_storage(
+    client: httpx.AsyncClient, operator: str, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("401")
+    made = await client.post("/v1/runs", json={"name": "run", "batch_size": 4}, headers=bearer(operator))
+    assert made.status_code == 201
+    page = await show("about:blank", color_scheme="light")
+    await page.add_init_script(BLOCK_STORAGE)
+    async with page.expect_request(re.compile("/events")):
+        await page.goto("/runs/run/now")
+        await page.get_by_label("Token").fill(operator)
+        await page.keyboard.press("Enter")
+    await expect(sentence(page)).to_contain_text("Empty")
+    theme = page.get_by_role("button", name="theme")
+    for chosen in ("light", "dark"):
+        await theme.click()
+        await expect(theme).to_have_text(f"theme: {chosen}")
+    assert await page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"

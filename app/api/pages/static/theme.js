@@ -5,9 +5,13 @@
   const CONDITIONS = { light: "not all", dark: "screen", system: "(prefers-color-scheme: dark)" };
   const [sheet] = document.styleSheets;
   const dark = [...sheet.cssRules].find((rule) => rule.media?.mediaText === CONDITIONS.system);
-  const set = () => {
-    dark.media.mediaText = CONDITIONS[localStorage.getItem("lachesis.theme")] ?? CONDITIONS.system;
+  const set = (theme) => {
+    dark.media.mediaText = CONDITIONS[theme] ?? CONDITIONS.system;
   };
-  set();
-  addEventListener("lachesis-theme", set);
+  addEventListener("lachesis-theme", (event) => set(event.detail));
+  try {
+    set(localStorage.getItem("lachesis.theme"));
+  } catch {
+    set("system"); // the reader blocks storage
+  }
 })();

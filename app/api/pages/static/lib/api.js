@@ -1,4 +1,5 @@
 // The REST API, which is all that the page asks.
+import { session } from "./storage.js";
 
 // This file is at pages/VERSION/lib/ below the root of the service.
 export const root = new URL("../../../", import.meta.url);
@@ -23,14 +24,14 @@ export class Unreachable extends Error {
 
 /** Keep a token until the browser's tab is closed. An empty one forgets it. */
 export function keepToken(token) {
-  if (token) sessionStorage.setItem(TOKEN, token);
-  else sessionStorage.removeItem(TOKEN);
+  if (token) session.setItem(TOKEN, token);
+  else session.removeItem(TOKEN);
 }
 
-export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
+export const hasToken = () => session.getItem(TOKEN) !== null;
 
 export function headers() {
-  const token = sessionStorage.getItem(TOKEN);
+  const token = session.getItem(TOKEN);
   return { Accept: "application/json", ...(token === null ? {} : { Authorization: `Bearer ${token}` }) };
 }
 

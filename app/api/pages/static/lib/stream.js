@@ -28,14 +28,18 @@ export function followRun(run, onChange, onOpen) {
 /** Do something that holds one of a few places of this browser, or nothing if all are taken. */
 async function inPlace(work) {
   if (!navigator.locks) return work(); // browsers have them over HTTPS and on this machine
-  for (const name of PLACES) {
-    const isDone = await navigator.locks.request(name, { ifAvailable: true }, async (lock) => {
-      if (lock !== null) await work();
-      return lock !== null;
-    });
-    if (isDone) return undefined;
+  try {
+    for (const name of PLACES) {
+      const isDone = await navigator.locks.request(name, { ifAvailable: true }, async (lock) => {
+        if (lock !== null) await work();
+        return lock !== null;
+      });
+      if (isDone) return undefined;
+    }
+    return undefined;
+  } catch {
+    return work(); // a browser that blocks storage denies them
   }
-  return undefined;
 }
 
 const rest = (milliseconds, signal) =>

@@ -4,6 +4,7 @@ import { hasToken, Unreachable } from "../lib/api.js";
 import { growOlder, lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
 import { keysHeard, useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
+import { local } from "../lib/storage.js";
 import { duration, shown } from "../lib/text.js";
 import { Dialog, useIdentity, useMay } from "./action.js";
 import { Options } from "./fields.js";
@@ -14,12 +15,12 @@ const THEMES = ["system", "light", "dark"];
 const THEME = "lachesis.theme";
 
 function useTheme() {
-  const [theme, setTheme] = useState(localStorage.getItem(THEME) ?? "system");
+  const [theme, setTheme] = useState(local.getItem(THEME) ?? "system");
   const next = () => {
     const chosen = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-    localStorage.setItem(THEME, chosen);
+    local.setItem(THEME, chosen);
     setTheme(chosen);
-    dispatchEvent(new Event("lachesis-theme"));
+    dispatchEvent(new CustomEvent("lachesis-theme", { detail: chosen }));
   };
   return [theme, next];
 }
