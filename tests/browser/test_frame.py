@@ -1,5 +1,6 @@
 """The frame of all views: the sentence with its numbers, the explanation, the age of answers, what is left out."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -361,3 +362,27 @@ async def test_the_page_works_in_a_browser_that_blocks_storage(
         await theme.click()
         await expect(theme).to_have_text(f"theme: {chosen}")
     assert await page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+
+async def test_a_service_that_says_nothing_is_lost(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    page = await show("about:blank")
+    await page.clock.install()
+    await page.goto("/")
+    await expect(page.locator("[data-run=run] .facts")).to_contain_text("queued")
+    answers = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await answers.wait()
+        await route.continue_()
+
+    await page.route("**/v1/**", hold)
+    async with page.expect_request(re.compile("/status")):
+        await page.clock.run_for(5_000)
+    bar = page.locator("[data-state=disconnected]")
+    await expect(bar).to_have_count(0)
+    await page.clock.run_for(45_000)
+    await expect(bar).to_contain_text(re.compile(r"The service does not answer\. .* What you see is \d+ s old\."))
+    await expect(page.locator("[data-run=run] .facts")).to_contain_text("queued")
+    answers.set()
+    await expect(bar).to_have_count(0)

@@ -5,6 +5,7 @@ import { session } from "./storage.js";
 export const root = new URL("../../../", import.meta.url);
 
 const TOKEN = "lachesis.token";
+const SILENT_MS = 40_000; // a service that works says within half of this that it cannot answer
 
 /** What the service answered in place of what was asked. */
 export class Refused extends Error {
@@ -52,9 +53,12 @@ export async function send({ method, path, body }) {
   return text === "" ? null : JSON.parse(text);
 }
 
+// What only reads has a signal, and is given up if nothing comes. A change is awaited: it may still be made.
 async function exchange({ method, path, body, sharing = null }, signal) {
   const type = body === null ? {} : { "Content-Type": "application/json" };
   const shared = sharing === null ? {} : { "Cache-Control": sharing };
+  const silence = new AbortController();
+  const timer = signal && setTimeout(() => silence.abort(), SILENT_MS);
   let reply;
   let text;
   try {
@@ -62,15 +66,18 @@ async function exchange({ method, path, body, sharing = null }, signal) {
       method,
       headers: { ...headers(), ...type, ...shared },
       body,
-      signal,
+      signal: signal && AbortSignal.any([signal, silence.signal]),
       // Without credentials of the browser's own: it would ask for a password by itself.
       credentials: "omit",
       cache: "no-store",
     });
+    clearTimeout(timer);
     text = await reply.text();
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Unreachable();
+  } finally {
+    clearTimeout(timer);
   }
   if (reply.ok) return text;
   throw refused(reply.status, text);
