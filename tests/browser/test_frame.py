@@ -386,3 +386,12 @@ async def test_a_service_that_says_nothing_is_lost(client: httpx.AsyncClient, sh
     await expect(page.locator("[data-run=run] .facts")).to_contain_text("queued")
     answers.set()
     await expect(bar).to_have_count(0)
+
+
+async def test_a_run_without_settings_is_in_the_list_of_runs(client: httpx.AsyncClient, show: Open) -> None:
+    alone = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [0.5]}
+    assert (await client.post("/runs/alone/atropos/scored_data", json=alone)).status_code == 200
+    page = await show("/")
+    row = page.locator("[data-run=alone]")
+    await expect(row).to_contain_text("The run has no settings: only groups came, or it was reset.")
+    await expect(row.get_by_role("link")).to_have_count(0)

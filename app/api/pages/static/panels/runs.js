@@ -37,13 +37,14 @@ function List({ data }) {
   const list = useRef(null);
   const [kinds, note] = useKinds(list);
   const looked = useTurns(data.runs);
-  if (data.runs.length === 0 && data.unreadable.length === 0) {
+  const all = [...data.unreadable, ...data.runs, ...data.unconfigured.map((name) => ({ name, isUnset: true }))];
+  if (all.length === 0) {
     return html`<${Empty} command=${curl("v1/runs", NEW)}>
       There is no run yet, or none that you may see. A trainer makes one, or:
     <//>`;
   }
-  const found = [...data.unreadable, ...data.runs].filter((run) => run.name.includes(wanted));
-  const urgency = (run) => (run.step === undefined ? 0 : URGENCY.indexOf(kinds.get(run.name) ?? "idle"));
+  const found = all.filter((run) => run.name.includes(wanted));
+  const urgency = (run) => (run.detail === undefined ? URGENCY.indexOf(kinds.get(run.name) ?? "idle") : 0);
   const items = found.toSorted((one, other) => urgency(one) - urgency(other));
   const seen = new Set(inSight.map((run) => run.name));
   const unseen = looked.filter((run) => !seen.has(run.name));
@@ -140,12 +141,14 @@ function Row({ run, every, note }) {
   useNoted(feed, run, note);
   const status = feed.data;
   const quarantined = status === null ? 0 : quarantinedOf(status).length;
-  const { kind, word, sentence } = isReadable
-    ? stateOf(feed)
-    : { kind: "bad", word: "Unreadable", sentence: run.detail };
+  const { kind, word, sentence } = isReadable ? stateOf(feed) : withoutStatus(run);
   return html`<div class="run" data-run=${run.name} data-kind=${kind}>
     <${State} kind=${kind} word=${word} />
-    <a data-page href=${address("now", run.name)} title=${shown(run.name)}>${shown(run.name, 64)}</a>
+    <a
+      data-page=${run.isUnset ? null : ""}
+      href=${run.isUnset ? null : address("now", run.name)}
+      title=${shown(run.name)}
+    >${shown(run.name, 64)}</a>
     <span class="sentence" title=${shown(sentence, 2000)}>
       ${
         quarantined > 0 &&
@@ -171,6 +174,13 @@ function Row({ run, every, note }) {
     </span>
   </div>`;
 }
+
+const UNSET = "The run has no settings: only groups came, or it was reset. Its trainer sets it up.";
+
+const withoutStatus = ({ isUnset, detail }) =>
+  isUnset
+    ? { kind: "idle", word: "New", sentence: UNSET }
+    : { kind: "bad", word: "Unreadable", sentence: detail };
 
 function stateOf({ data, error }) {
   if (data !== null) return health(data);
