@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Literal
 
 from app.core.access.rate_limits import limits_of
@@ -21,12 +21,13 @@ from app.store.events.store import MOST_EVENTS
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
 from app.store.redis.client import RedisClient
 from app.store.redis.compare_and_swap import Attempts
-from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, member_name, parse_member_name, run_names
+from app.store.redis.keys import RUNS, RunKeys, member_name, parse_member_name, run_names
 from app.store.redis.pipeline import Command
 from app.store.redis.scripts import json_text
 from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
 from app.store.runs.lease_codec import lease_text, stored_text
+from app.store.runs.removal import hash_token, part_commands, reset_command
 from app.store.runs.tick import PendingHeartbeats, Tick
 from app.store.runs.view import (
     Activity,
@@ -443,7 +444,13 @@ class RunStore:
         return bool(await self._connection.run(scripts.forget_run(keys, all_held=keys.all_held(), name=run)))
 
     async def reset(
-        self, run: str, token: str, *, after: str | None = None, spare_native: bool = False, spare_archived: bool = False
+        self,
+        run: str,
+        token: str,
+        *,
+        after: str | None = None,
+        spare_native: bool = False,
+        spare_archived: bool = False,
     ) -> ResetOutcome:
         """Delete everything about the run except its clock. Payloads are deleted in the background.
 
@@ -460,37 +467,16 @@ class RunStore:
         keys = RunKeys(run)
         attempts, former = Attempts("reset the run", run), None
         while attempts.again():
-            # Raw names: a run that cannot be read can be removed, too.
-            (epoch, *life), lanes, buffers, *curricula = await self._connection.pipeline(
-                [
-                    ("HMGET", keys.run, "epoch", "first_epoch", "reset_by"),
-                    ("HKEYS", keys.lanes),
-                    ("HKEYS", keys.buffers),
-                    ("HVALS", keys.curricula),
-                    ("ZRANGE", keys.curricula_loading, 0, -1),
-                ]
+            (epoch, *life), *parts = await self._connection.pipeline(
+                [("HMGET", keys.run, "epoch", "first_epoch", "reset_by"), *part_commands(keys)]
             )
-            if former not in (None, life) or (after is not None and life[1] != f"{after}-0".encode()):
+            if former not in (None, life) or (after is not None and life[1] != hash_token(after).encode()):
                 return "overtaken"
             former = life
-            queues = {b"lane " + name: keys.lane("").encode() + name for name in lanes}
-            queues |= {b"buffer " + name: keys.buffer("").encode() + name for name in buffers}
-            tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
-            ids = [*chain.from_iterable(curricula)]
-            of_curricula = [key for own in ids for key in CurriculumKeys(keys, own.decode(errors="replace")).own()]
-            done = await self._connection.run(
-                scripts.reset_run(
-                    keys,
-                    payload_hashes=[scripts.RenamedHash(key, keys.marked_hash(own)) for own, key in tokens.items()],
-                    deleted=[*keys.state(), *queues.values(), *of_curricula],
-                    spare_native=spare_native,
-                    spare_archived=spare_archived,
-                    tokens=list(tokens),
-                    name=run,
-                    epoch=epoch or b"0",
-                    names=[*queues, *(b"curriculum " + own for own in ids)],
-                )
+            command = reset_command(
+                keys, token, epoch or b"0", parts, spare_native=spare_native, spare_archived=spare_archived
             )
+            done = await self._connection.run(command)
             if done:
                 return "reset" if done > 0 else "spared"
 
