@@ -227,9 +227,11 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
         payload_hashes=[RenamedHash(keys.groups, keys.marked_hash("t"))],
         deleted=[keys.lane("-:3")],
         spare_native=False,
+        spare_archived=False,
         tokens=["t"],
         name=RUN,
-        names=["lane -:3"],
+        epoch=str((await services.runs.atropos.view(RUN)).epoch),
+        names=[b"lane -:3"],
     )
     assert await redis_client.evalsha(*command[1:]) == 0  # type: ignore[arg-type]
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
