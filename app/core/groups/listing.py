@@ -7,7 +7,7 @@ A position names what was listed last, so a listing continues after any group, e
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from math import isqrt
@@ -350,25 +350,26 @@ def lanes_to_read_on(
 # The batches of a run
 
 
-def next_batch(batches: Collection[tuple[int, str]], at: Position) -> BatchPosition | None:
-    """Return where to read on: in the batch of the position if it has more, else at the start of the next batch.
+def next_batches(groups: Mapping[tuple[int, str], int], at: Position, most: int) -> list[BatchPosition]:
+    """Return where to read on: in the batch of the position if it has more, then at the start of the next batches.
 
     Args:
-        batches: Step and id of each batch, in any order. Batches may have come or gone since the last page.
+        groups: Step and id of each batch -> its groups. Batches may have come or gone since the last page.
         at: The position of the listing.
+        most: How many groups are wanted.
 
     Returns:
-        The position; None if there are no more batches.
+        The positions, the latest batch first, until ``most`` groups follow. Empty if there are no more batches.
     """
-    ahead = batches
+    found, ahead, missing = list[BatchPosition](), list(groups), most
     if isinstance(at, BatchPosition):
-        if (at.step, at.batch_id) in batches and at.place < BATCH_END:
-            return at
-        ahead = [one for one in batches if _latest_first(one) > _latest_first((at.step, at.batch_id))]
-    following = min(ahead, key=_latest_first, default=None)
-    return None if following is None else BatchPosition(at.section, *following, 0)
-
-
-def _latest_first(batch: tuple[int, str]) -> tuple[int, str]:
-    step, batch_id = batch
-    return -step, batch_id
+        own = at.step, at.batch_id
+        if own in groups and at.place < BATCH_END:
+            found, missing = [at], most - (groups[own] - at.place)
+        ahead = [one for one in groups if one < own]
+    for one in nlargest(most, ahead):
+        if missing <= 0:
+            break
+        found.append(BatchPosition(at.section, *one, 0))
+        missing -= groups[one]
+    return found

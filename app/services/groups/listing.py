@@ -1,10 +1,10 @@
 """List the groups of a run, page by page, with a bounded number of reads for each page."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.batches.leases import LeasedGroup
+from app.core.batches.leases import Lease, LeasedGroup
 from app.core.groups.deletion import BUFFERED, QUEUED
 from app.core.groups.listing import (
     BATCH_END,
@@ -14,6 +14,7 @@ from app.core.groups.listing import (
     LEASED,
     LEFT,
     MOST_LANES,
+    BatchPosition,
     GroupQuery,
     GroupRow,
     LanesPosition,
@@ -24,7 +25,7 @@ from app.core.groups.listing import (
     first_share,
     lanes_to_read_on,
     merged_lanes,
-    next_batch,
+    next_batches,
     section_after,
 )
 from app.core.groups.staleness import staleness
@@ -39,6 +40,7 @@ from app.store.runs.view import reading
 from lachesis.wire.criteria import GroupCriteria
 
 _AT_ONCE = 500  # most groups that are read in a step of a page
+_BATCHES_AT_ONCE = 100  # most kept batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,35 +184,41 @@ class GroupListing:
         self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int
     ) -> _ListingStep:
         section = position.section
-        at = next_batch(await self._batches_in(run, view, section), position)
-        if at is None:
+        leases = await self._leases(run, view, position)
+        batches = next_batches({(lease.step, lease.batch_id): lease.groups for lease in leases}, position, most)
+        if not batches:
             return _ListingStep([], section_after(section, wanted.sections))
-        groups = await self._groups_of(run, section, at.batch_id)
-        part = groups[at.place : at.place + most]
-        entries = await self._groups.entries(run, [group.group_id for group in part])
-        end = await self._batches.end_of(run, at.batch_id) if section == KEPT else None
-        ended_ms = None if end is None else end.clock_ms
+        contents = await self._contents(run, section, [at.batch_id for at in batches])
+        part = [
+            (group, at._replace(place=place), ended_ms)
+            for at, (groups, ended_ms) in zip(batches, contents, strict=True)
+            for place, group in enumerate(groups[at.place :], start=at.place + 1)
+        ][:most]
+        entries = await self._groups.entries(run, [group.group_id for group, _, _ in part])
         looked_at: list[tuple[GroupRow | None, Position]] = []
-        for n, (group, entry) in enumerate(zip(part, entries, strict=True), start=at.place + 1):
+        for (group, at, ended_ms), entry in zip(part, entries, strict=True):
             listed = None
             if entry is not None and group.replayed is None:  # a replayed group was delivered before, and left then
                 listed = held_group(group.group_id, entry, section, view)
                 listed = replace(listed, batch_id=at.batch_id, step=at.step, ended_ms=ended_ms)
-            looked_at.append((listed, at._replace(place=n)))
-        place = at.place + len(part)
-        return _ListingStep(looked_at, at._replace(place=place if place < len(groups) else BATCH_END))
+            looked_at.append((listed, at))
+        return _ListingStep(looked_at, looked_at[-1][1] if len(part) == most else batches[-1]._replace(place=BATCH_END))
 
-    async def _batches_in(self, run: str, view: QueueView, section: str) -> list[tuple[int, str]]:
-        """Return step and id of each batch in a section."""
-        if section == LEASED:
-            return [(lease.step, lease.batch_id) for lease in view.leases]
-        return [(step, batch_id) for batch_id, step in (await self._batches.kept(run)).batches]
+    async def _leases(self, run: str, view: QueueView, position: Position) -> Iterable[Lease]:
+        """Return the leases of all leased batches, or of the kept ones that come next after a position."""
+        if position.section == LEASED:
+            return view.leases
+        step = position.step if isinstance(position, BatchPosition) else None
+        return [kept.lease for kept in await self._batches.kept_from(run, step, _BATCHES_AT_ONCE)]
 
-    async def _groups_of(self, run: str, section: str, batch_id: str) -> list[LeasedGroup]:
+    async def _contents(
+        self, run: str, section: str, batch_ids: Sequence[str]
+    ) -> Iterable[tuple[list[LeasedGroup], int | None]]:
+        """Return the groups of each batch, and the run clock when it ended."""
         if section == LEASED:
-            return await self._batches.groups_of(run, batch_id) or []
-        (groups,) = await self._batches.kept_groups(run, [batch_id])
-        return groups
+            return [(groups, None) for groups in await self._batches.leased_groups(run, batch_ids)]
+        kept, ends = await self._batches.kept_groups(run, batch_ids), await self._batches.ends_of(run, batch_ids)
+        return [(groups, None if end is None else end.clock_ms) for groups, end in zip(kept, ends, strict=True)]
 
     async def _that_left(self, run: str, position: Position, most: int) -> _ListingStep:
         at = position if isinstance(position, LeftPosition) else None

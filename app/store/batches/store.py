@@ -161,6 +161,10 @@ class BatchStore:
         found = await self._connection.call("HGET", RunKeys(run).leases, batch_id)
         return None if found is None else _groups(found)
 
+    async def leased_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
+        """Read the groups of leased batches, in training order; none for a batch that has ended."""
+        return await self._manifests(RunKeys(run).leases, batch_ids)
+
     async def batch_of(self, run: str, group_id: str, batch_ids: Sequence[str]) -> str | None:
         """Find which of these leased batches holds a group, in one round trip; None if none does."""
         found = await self._connection.call("HMGET", RunKeys(run).leases, *batch_ids) if batch_ids else []
@@ -285,7 +289,13 @@ class BatchStore:
 
     async def end_of(self, run: str, batch_id: str) -> BatchEnd | None:
         """Read how a batch ended; None if it has not ended, or ended long ago."""
-        return parse_end(await self._connection.call("HGET", RunKeys(run).history, batch_id))
+        (end,) = await self.ends_of(run, [batch_id])
+        return end
+
+    async def ends_of(self, run: str, batch_ids: Sequence[str]) -> list[BatchEnd | None]:
+        """Read how batches ended, as `end_of`."""
+        found = await self._connection.call("HMGET", RunKeys(run).history, *batch_ids) if batch_ids else []
+        return list(map(parse_end, found))
 
     # Batches that are kept for a rewind
 
@@ -295,7 +305,27 @@ class BatchStore:
 
     async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
         """Read the groups of kept batches; none for a batch that is no longer kept."""
-        found = await self._connection.call("HMGET", RunKeys(run).kept, *batch_ids) if batch_ids else []
+        return await self._manifests(RunKeys(run).kept, batch_ids)
+
+    async def kept_from(self, run: str, step: int | None, most: int) -> list[KeptLease]:
+        """Read the acknowledgements of the latest kept batches.
+
+        Args:
+            run: The run's name.
+            step: Only batches of this step, all of them, and of steps before it. None: of any step.
+            most: Most batches of other steps.
+        """
+        key, last = RunKeys(run).kept_steps, "+inf" if step is None else step
+        found = await self._connection.pipeline(
+            [
+                ("ZRANGE", key, last, last, "BYSCORE"),
+                ("ZRANGE", key, f"({last}", "-inf", "BYSCORE", "REV", "LIMIT", 0, most),
+            ]
+        )
+        return await self.kept_leases(run, [batch_id.decode() for part in found for batch_id in part])
+
+    async def _manifests(self, key: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
+        found = await self._connection.call("HMGET", key, *batch_ids) if batch_ids else []
         return [_groups(manifest or "[]") for manifest in found]
 
     async def kept_leases(self, run: str, batch_ids: Sequence[str]) -> list[KeptLease]:

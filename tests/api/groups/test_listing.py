@@ -174,6 +174,28 @@ async def test_a_request_looks_at_a_limited_number_of_groups_and_says_at_how_man
     assert len(await ids(client, dropped="deleted", limit=999)) == 1200
 
 
+@pytest.mark.parametrize("state", ["leased", "kept"])
+async def test_a_page_reads_many_small_batches_at_once(
+    client: httpx.AsyncClient, redis_client: Redis, state: str
+) -> None:
+    await made(client, 2, keep_batches=120)
+    await send(client, *(group(f"g{n}") for n in range(120)))
+    for _ in range(120):
+        batch = await take(client)
+        if state == "kept":
+            ack = f"{RUN}/batches/{batch['batch']}/ack"
+            assert (await client.post(ack, json={"lease": batch["lease"]})).status_code < 300
+    await redis_client.config_resetstat()
+    page = (await client.get(GROUPS, params={"state": state, "limit": 1000})).json()
+    counts = await redis_client.info("commandstats")
+    reads = sum(counts.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("zrange", "hget", "hmget"))
+    latest_first = [f"g{n}" for n in reversed(range(120))]
+    assert ([one["id"] for one in page["groups"]], page["looked_at"], page["cursor"]) == (latest_first, 120, None)
+    assert reads < 60, "fewer than batches"
+    assert await ids(client, state=state, limit=7) == latest_first
+    assert await ids(client, state=state, score_min=0.6) == []
+
+
 async def test_what_senders_wrote_comes_back_as_json_text(client: httpx.AsyncClient) -> None:
     await made(client)
     await send(client, group("a", item=HOSTILE, metadata={HOSTILE: HOSTILE}))

@@ -25,7 +25,7 @@ from app.core.groups.listing import (
     first_share,
     lanes_to_read_on,
     merged_lanes,
-    next_batch,
+    next_batches,
     parse_list_position,
     section_after,
 )
@@ -99,21 +99,27 @@ def test_pages_of_batches_have_each_group_once_the_latest_batch_first(
 ) -> None:
     position: Start | BatchPosition = Start(LEASED)
     listed: list[tuple[int, str, int]] = []
-    while (at := next_batch(sizes, position)) is not None:
-        size = sizes[at.step, at.batch_id]
-        end = min(at.place + most, size)
-        listed += [(at.step, at.batch_id, place) for place in range(at.place, end)]
-        position = at._replace(place=end if end < size else BATCH_END)
-    latest_first = sorted(sizes, key=lambda batch: (-batch[0], batch[1]))
-    assert listed == [(*batch, place) for batch in latest_first for place in range(sizes[batch])]
+    while batches := next_batches(sizes, position, most):
+        assert len(batches) <= most + 1
+        assert sum(sizes[at.step, at.batch_id] - at.place for at in batches[:-1]) < most, "all of them are needed"
+        read = [
+            at._replace(place=place) for at in batches for place in range(at.place + 1, sizes[at.step, at.batch_id] + 1)
+        ][:most]
+        listed += [(at.step, at.batch_id, at.place) for at in read]
+        position = read[-1] if len(read) == most else batches[-1]._replace(place=BATCH_END)
+    latest_first = sorted(sizes, reverse=True)
+    assert listed == [(*batch, place) for batch in latest_first for place in range(1, sizes[batch] + 1)]
 
 
 def test_a_listing_continues_though_batches_came_or_left() -> None:
     within = BatchPosition(LEASED, 2, "b", 1)
-    assert next_batch([(1, "a"), (2, "b"), (3, "c")], within) == within
-    assert next_batch([(1, "a"), (2, "a"), (2, "c"), (3, "c")], within) == BatchPosition(LEASED, 2, "c", 0)
-    assert next_batch([(1, "a"), (2, "b")], within._replace(place=BATCH_END)) == BatchPosition(LEASED, 1, "a", 0)
-    assert next_batch([(2, "a"), (3, "c")], within) is None
+    a, b, c = (1, "a"), (2, "b"), (3, "c")
+    first = BatchPosition(LEASED, 1, "a", 0)
+    assert next_batches({a: 2, b: 2, c: 2}, within, 1) == [within]
+    assert next_batches({a: 2, b: 2, c: 2}, within, 2) == [within, first]
+    assert next_batches({a: 2, (2, "a"): 2, (2, "c"): 2, c: 2}, within, 1) == [BatchPosition(LEASED, 2, "a", 0)]
+    assert next_batches({a: 2, b: 2}, within._replace(place=BATCH_END), 9) == [first]
+    assert next_batches({(2, "c"): 2, c: 2}, within, 1) == []
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,10 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_released(store: St
     kept = (await store.view()).kept
     assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (2, 7 + 8, None)
     assert (await store.batches.kept(RUN)).batches == [("batch1", 1), ("batch2", 2)]
+    latest = {last: await store.batches.kept_from(RUN, last, 1) for last in (None, 2, 1, 0)}
+    assert {last: [own.lease.step for own in found] for last, found in latest.items()} == {
+        None: [2], 2: [2, 1], 1: [1], 0: [],
+    }  # fmt: skip
     held = await store.batches.kept_groups(RUN, ["batch2", "nobody's"])
     assert [[group.group_id for group in groups] for groups in held] == [["two"], []]
     assert await store.garbage.delete_marked(RUN) == 0
