@@ -3,17 +3,21 @@
 import asyncio
 import contextlib
 import gc
+import gzip
+import threading
 import weakref
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.connection.client_connection import ClientConnection, connection_of
-from app.api.http.replies import WatchedReply, pieces
+from app.api.http.replies import WatchedReply, pieces, streamed
 from app.services.batches.request import OutgoingBatch
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.atropos_calls import group, post, register
@@ -39,6 +43,35 @@ def test_a_body_is_sent_in_pieces_that_are_neither_large_nor_very_many(sizes: li
     assert b"".join(sent) == b"".join(parts)
     assert all(0 < len(piece) <= 256 * KB for piece in sent)
     assert len(sent) <= 1 + 2 * sum(sizes) // (16 * KB)
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+@pytest.mark.parametrize(("count", "at_once"), [(2000, True), (20_000, False)])
+async def test_others_have_turns_while_many_small_parts_are_computed(count: int, at_once: bool, encoding: str) -> None:
+    turns, computed = 0, Counter[int]()
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(count):
+            computed[turns] += threading.current_thread() is threading.main_thread()
+            yield b"x" * 100
+
+    others = asyncio.create_task(take_turns())
+    await asyncio.sleep(0)
+    request = Request({"type": "http", "headers": [(b"accept-encoding", encoding.encode())]})
+    body, headers = await streamed(request, parts())
+    pieces = list(body) if isinstance(body, Sequence) else [piece async for piece in body]
+    others.cancel()
+    assert max(computed.values()) <= 256
+    sent = b"".join(pieces)
+    assert (gzip.decompress(sent) if headers.get("Content-Encoding") == "gzip" else sent) == b"x" * 100 * count
+    assert isinstance(body, Sequence) is at_once
+    assert len(pieces) <= 2 + len(sent) // (32 * KB)
 
 
 async def test_a_reply_whose_sending_is_cancelled_has_broken_off() -> None:
