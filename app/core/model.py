@@ -6,7 +6,7 @@ possible.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from lachesis.wire.blockers import Blocker
@@ -70,6 +70,11 @@ class Lane:
 def lanes_of(groups: Mapping[LaneId, int]) -> list[Lane]:
     """Return lanes with so many groups, without heads: for rules that read counts only."""
     return [Lane(*lane, count, ()) for lane, count in groups.items()]
+
+
+def heads_in(lanes: Iterable[Lane]) -> int:
+    """Return how many groups of lanes were read."""
+    return sum(len(lane.heads) for lane in lanes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ MANY_PLACES = 100_000
 MANY_LANES = 128
 """So many lanes are not all read, and decisions about them are made in a thread."""
 
+MANY_GROUPS = 4000
+"""Decisions about so many groups are made in a thread: they take some ten milliseconds."""
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 

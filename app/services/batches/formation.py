@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
-from app.core.model import BatchPlan, Lane, NotReady, sequences_in
+from app.core.model import BatchPlan, Lane, NotReady, heads_in, sequences_in
 from app.core.ranks.requests import awaiting
 from app.core.ranks.sharding import Undivided, recorded
 from app.core.replay.mixing import fresh_needed
@@ -26,7 +26,7 @@ from app.services.ranks.lookahead import Lookahead
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.mixing import Mixture, ReplayMixing
 from app.services.replay.reservations import UseReservations
-from app.services.threads import MANY_LANES, in_thread_if
+from app.services.threads import MANY_GROUPS, MANY_LANES, in_thread_if
 from app.services.timing import Timing
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
@@ -258,5 +258,6 @@ class BatchFormation:
     async def _plan_fresh(self, view: QueueView, lanes: Sequence[Lane]) -> Decision:
         own = view.policy.relax_after_s
         relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
-        # With a thousand lanes, the decision takes long enough to delay other requests.
-        return await in_thread_if(len(view.lanes) >= MANY_LANES, decide, view, lanes, relax_after_ms)
+        # With a thousand lanes, or for a very large batch, the decision takes long enough to delay other requests.
+        is_large = len(view.lanes) >= MANY_LANES or heads_in(lanes) >= MANY_GROUPS
+        return await in_thread_if(is_large, decide, view, lanes, relax_after_ms)

@@ -12,9 +12,9 @@ from app.core.runs.view import QueueView
 from app.events import GroupsLost, emit
 from app.services.batches.request import ReadAgain
 from app.services.groups.staleness import drop_reason_now
-from app.services.threads import MANY_LANES
+from app.services.threads import MANY_GROUPS, MANY_LANES, in_thread_if
 from app.store.groups.codec import checksum
-from app.store.groups.entries import StoredGroup
+from app.store.groups.entries import GroupAge, StoredGroup
 from app.store.groups.store import GroupStore
 from lachesis.wire.states import DropReason
 
@@ -90,18 +90,14 @@ class Retrieval:
 
     async def still_fit(self, run: str, view: QueueView, plan: BatchPlan) -> bool:
         """Return whether all planned groups may still be trained on; drop those that may not, as a take does."""
-        entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
-        return not await self._drop_undeliverable(run, view, plan, entries)
+        ages = await self._groups.ages(run, [group.group_id for group in plan.groups])
+        return not await self._drop_undeliverable(run, view, plan, ages)
 
     async def _drop_undeliverable(
-        self, run: str, view: QueueView, plan: BatchPlan, entries: Sequence[StoredGroup | None]
+        self, run: str, view: QueueView, plan: BatchPlan, entries: Sequence[StoredGroup | GroupAge | None]
     ) -> set[DropReason]:
-        reasons: dict[PlannedGroup, DropReason] = {}
-        for group, entry in zip(plan.groups, entries, strict=True):
-            # A group without an entry was taken in the meantime. Left in its lane, it would be chosen again forever.
-            reason = _GONE if entry is None else drop_reason_now(entry, view)
-            if reason is not None:
-                reasons[group] = reason
+        is_large = len(entries) >= MANY_GROUPS
+        reasons = await in_thread_if(is_large, _undeliverable, view, plan, entries)
         await self.drop(run, reasons)
         return set(reasons.values())
 
@@ -120,6 +116,18 @@ class Retrieval:
             lost = await self._groups.drop(run, groups, reason)
             if lost and reason in _DAMAGED:
                 emit(GroupsLost(run=run, reason=reason, groups=lost, first=groups[0][0]))
+
+
+def _undeliverable(
+    view: QueueView, plan: BatchPlan, entries: Sequence[StoredGroup | GroupAge | None]
+) -> dict[PlannedGroup, DropReason]:
+    reasons: dict[PlannedGroup, DropReason] = {}
+    for group, entry in zip(plan.groups, entries, strict=True):
+        # A group without an entry was taken in the meantime. Left in its lane, it would be chosen again forever.
+        reason = _GONE if entry is None else drop_reason_now(entry, view)
+        if reason is not None:
+            reasons[group] = reason
+    return reasons
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from app.core.groups.staleness import drop_reason, oldest_fresh
 from app.core.model import Lane, LaneId
 from app.core.runs.view import QueueView
-from app.store.groups.entries import StoredGroup
+from app.store.groups.entries import GroupAge, StoredGroup
 from app.store.groups.store import DROPPED_AT_ONCE, GroupStore, WantedHeads
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
@@ -129,6 +129,6 @@ class Staleness:
         return [(head.group_id, lane) for head, entry in pairs if entry and drop_reason_now(entry, view) == "expired"]
 
 
-def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:
+def drop_reason_now(entry: StoredGroup | GroupAge, view: QueueView) -> DropReason | None:
     """Return why a waiting group should no longer be trained on; None if it still may be."""
     return drop_reason(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)

@@ -11,7 +11,7 @@ from app.core.batches.heads import with_unread
 from app.core.batches.leases import Lease, LeasedGroup, Replayed
 from app.core.batches.planning import Decision
 from app.core.environments.scarcity import scarce_after
-from app.core.model import Lane, LaneId
+from app.core.model import Lane, LaneId, heads_in
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
@@ -27,7 +27,7 @@ from app.core.replay.sampling import (
 from app.core.runs.view import QueueView
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, sampling_limits
-from app.services.threads import MANY_PLACES, in_thread_if
+from app.services.threads import MANY_GROUPS, MANY_PLACES, in_thread_if
 from app.store.groups.store import GroupStore
 from app.store.replay.entries import FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.samples import DrawnOn, SampleManifest, SampleStore
@@ -107,7 +107,8 @@ class ReplayMixing:
         live = view.live
         binding = {key: own for key, own in live.shares.items() if key in live.limited}
         given = batch_size, fraction, every, drawn, binding, view.debts
-        mixed = await in_thread_if(len(candidates) + len(every) >= _MANY, mix, *given)
+        is_large = len(candidates) + len(every) >= _MANY or heads_in(every) >= MANY_GROUPS
+        mixed = await in_thread_if(is_large, mix, *given)
         if mixed is None:
             return None
         chosen = [candidates[position] for position in mixed.replayed]

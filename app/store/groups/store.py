@@ -1,7 +1,8 @@
 """Store, read and drop groups: write payloads first, then the index."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -13,7 +14,16 @@ from app.core.runs.view import QueueView
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
 from app.store.groups.admission import admission, parse_result
-from app.store.groups.entries import Preconditions, Stored, StoredGroup, Submission, or_text, parse_entry
+from app.store.groups.entries import (
+    GroupAge,
+    Preconditions,
+    Stored,
+    StoredGroup,
+    Submission,
+    or_text,
+    parse_age,
+    parse_entry,
+)
 from app.store.groups.payloads import write_then_index
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
@@ -26,6 +36,7 @@ DROPPED_AT_ONCE = 192
 """Groups that a script drops, within about 4 ms. Redis serves no other request during that time."""
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
+_HEADS_AT_ONCE = 2000  # parsed before other requests have a turn
 _ENTRIES_AT_ONCE = 1000  # read within about 4 ms; other requests wait for so long
 
 
@@ -136,15 +147,18 @@ class GroupStore:
             ("ZRANGE", key_of(lane_name(*lane)), 0, most - 1, "WITHSCORES") for lane, (_, most) in wanted.items()
         ]
         replies = await self._connection.pipeline(commands)
-        return [
-            Lane(
-                environment,
-                size,
-                max(queued, len(reply)),
-                tuple(QueuedGroup(int(arrival), group.decode()) for group, arrival in reply),
-            )
-            for ((environment, size), (queued, _)), reply in zip(wanted.items(), replies, strict=True)
-        ]
+        lanes, parsed = list[Lane](), 0
+        for ((environment, size), (queued, _)), reply in zip(wanted.items(), replies, strict=True):
+            heads: list[QueuedGroup] = []
+            for first in range(0, len(reply), _HEADS_AT_ONCE):
+                part = reply[first : first + _HEADS_AT_ONCE]
+                heads += [QueuedGroup(int(arrival), group.decode()) for group, arrival in part]
+                parsed += len(part)
+                if parsed >= _HEADS_AT_ONCE:
+                    await asyncio.sleep(0)
+                    parsed = 0
+            lanes.append(Lane(environment, size, max(queued, len(reply)), tuple(heads)))
+        return lanes
 
     async def release_buffered(self, run: str, groups: Sequence[PlannedGroup]) -> bool:
         """Move buffered groups to the queue, all or none; False if one of them is not buffered any more."""
@@ -163,11 +177,21 @@ class GroupStore:
     async def entries(self, run: str, group_ids: Sequence[str]) -> list[StoredGroup | None]:
         """Read index entries; None where the run does not hold the group. Many are read in parts, not at one moment."""
         found: list[StoredGroup | None] = []
-        for first in range(0, len(group_ids), _ENTRIES_AT_ONCE):
-            part = group_ids[first : first + _ENTRIES_AT_ONCE]
-            replies = await self._connection.call("HMGET", RunKeys(run).groups, *part)
+        async for replies in self._entries(run, group_ids):
             found += map(_entry, replies)
         return found
+
+    async def ages(self, run: str, group_ids: Sequence[str]) -> list[GroupAge | None]:
+        """Read what decides whether groups are too old; like `entries`."""
+        found: list[GroupAge | None] = []
+        async for replies in self._entries(run, group_ids):
+            found += [None if reply is None else parse_age(reply.decode()) for reply in replies]
+        return found
+
+    async def _entries(self, run: str, group_ids: Sequence[str]) -> AsyncIterator[list[bytes | None]]:
+        for first in range(0, len(group_ids), _ENTRIES_AT_ONCE):
+            part = group_ids[first : first + _ENTRIES_AT_ONCE]
+            yield await self._connection.call("HMGET", RunKeys(run).groups, *part)
 
     async def entries_and_payloads(
         self, run: str, group_ids: Sequence[str], others: Sequence[str]

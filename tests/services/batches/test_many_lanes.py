@@ -1,6 +1,8 @@
 """A take reads the lanes that it may take groups from, however many others there are."""
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -8,7 +10,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
-from app.services.batches import retrieval
+from app.services.batches import formation, retrieval
 from app.services.batches.request import BatchRequest
 from app.services.batches.retrieval import Retrieval
 from app.store.groups.store import GroupStore
@@ -76,6 +78,30 @@ async def test_the_whole_order_of_lanes_is_read_only_if_its_beginning_is_too_sho
     reads = (await redis_client.info("commandstats"))["cmdstat_zrange"]["calls"]
     assert reads == orders + len(lanes)
     assert (youngest, 1) in {(lane.environment, lane.size) for lane in lanes}
+
+
+@pytest.mark.parametrize("many", [4, 5])
+async def test_decisions_about_many_groups_are_made_in_a_thread(
+    services: Services, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """On the event loop they would hold up all other requests."""
+    threads = []
+
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def watch(*args: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*args)
+
+        return watch
+
+    for module, name in ((formation, "decide"), (retrieval, "_undeliverable")):
+        monkeypatch.setattr(module, "MANY_GROUPS", many)
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    await join(services, "env0")
+    await send(services, *[0] * 4)
+    assert (await services.batches.diagnostics.of(RUN)).not_ready is None
+    await take(services)
+    assert [thread is threading.main_thread() for thread in threads] == [many > 4] * 4
 
 
 async def test_groups_that_come_back_are_the_oldest_again(services: Services, redis_client: Redis) -> None:
