@@ -15,7 +15,7 @@ ATTEMPTS = 3
 """The most attempts to draw for one sample."""
 
 _first = attrgetter("first")
-_MOST = 20_000  # places beyond twice the wanted number; Redis serves no other request while it looks them up
+_MOST = 20_000  # places beyond twice the wanted number; Redis looks each of them up
 
 
 def choose(parts: Sequence[MixtureComponent], n: int, seed: int, counter: int) -> list[ItemDraw]:

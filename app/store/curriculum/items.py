@@ -29,6 +29,7 @@ from app.store.redis.pipeline import Command
 from app.store.redis.scripts import outcome
 from lachesis.wire.curricula import MAX_CATEGORIES
 
+_AT_ONCE = 2000  # places; a script looks them up within 30 milliseconds
 _ITEM = "item"
 _MATCHED = 4  # last characters of a text: at each place of a key, MATCH may compare all that it looks for
 
@@ -170,6 +171,8 @@ class ItemStore:
     ) -> TakenItems | None:
         """Hand out the first ``wanted`` items that are not in flight, by places or keys. Safe to repeat.
 
+        Each `_AT_ONCE` places are looked up in one atomic step.
+
         Args:
             view: The curriculum.
             sample: The sample that gets them. Items that it already has are given again.
@@ -181,23 +184,30 @@ class ItemStore:
         Returns:
             None if the curriculum is gone.
         """
-        command = scripts.take_items(
-            view.keys,
-            number=sample.number,
-            sample_id=sample.sample_id,
-            attempt=sample.attempt,
-            ttl_ms=round(1000 * view.settings.in_flight_ttl_s),
-            wanted=wanted,
-            orders=" ".join(orders),
-            request_id=request_id or sample.sample_id,  # for a repetition of this command
-            places=[_row(place) for place in places],
-        )
-        word, *found = await self._connection.run(command)
-        if word == b"gone":
-            return None
-        own, in_flight, free_ms, items = found
-        found = tuple((place, _item(item)) for place, *item in items)
-        return TakenItems(word == b"repeated", own.decode(), in_flight, free_ms, found)
+        taken, found = None, list[tuple[int, StoredItem]]()
+        for first in range(0, max(1, len(places)), _AT_ONCE):
+            command = scripts.take_items(
+                view.keys,
+                number=sample.number,
+                sample_id=sample.sample_id,
+                attempt=f"{sample.attempt}.{first}",
+                ttl_ms=round(1000 * view.settings.in_flight_ttl_s),
+                wanted=wanted - len(found),
+                orders=" ".join(orders),
+                request_id=request_id or sample.sample_id,  # for a repetition of this command
+                places=[_row(place) for place in places[first : first + _AT_ONCE]],
+            )
+            word, *reply = await self._connection.run(command)
+            if word == b"gone":
+                return None
+            own, in_flight, free_ms, items = reply
+            if word == b"repeated":  # these are all of its items
+                found.clear()
+            found += [(place + first if place >= 0 else place, _item(item)) for place, *item in items]
+            taken = TakenItems(word == b"repeated", own.decode(), in_flight, free_ms, tuple(found))
+            if taken.repeated or len(found) == wanted:
+                break
+        return taken
 
     async def release(self, view: CurriculumView, sample_id: str, keys: Sequence[str]) -> int:
         """Release items that a sample still holds, and return how many these were. Safe to repeat."""

@@ -176,7 +176,7 @@ def take_items(
     *,
     number: int,
     sample_id: str,
-    attempt: int,
+    attempt: str,
     ttl_ms: int,
     wanted: int,
     orders: str,

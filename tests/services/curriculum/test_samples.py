@@ -9,15 +9,18 @@ from redis.asyncio import Redis
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.sampling import ItemProbabilities
+from app.core.runs.settings import Policy
 from app.main import build_services
 from app.services.curriculum.sampling import CurriculumSampleRequest, SamplingDistribution
 from app.settings import ServiceSettings
+from app.store.curriculum import items
+from app.store.curriculum.entries import ItemWrite
 from app.store.curriculum.store import Census, CurriculumStore
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
 from tests.script_names import name_of
-from tests.services.conftest import RUN, Process
+from tests.services.conftest import RUN, Process, config
 from tests.services.curriculum.runs import KEYS, NAME, Twice, keys_of, make, observe, pass_time, register, sample
 
 Start = Callable[..., Process]
@@ -149,6 +152,42 @@ async def test_samples_and_releases_at_once_hand_each_item_to_one_at_a_time(proc
 
     await asyncio.gather(*map(worker, range(6)))
     assert (await one.curriculum.administration.facts(RUN, NAME)).census.in_flight == 0
+
+
+@pytest.mark.parametrize("strategy", ["plr", "thompson"])
+async def test_a_large_sample_takes_several_short_commands_and_gets_the_same_items(
+    process: Start, redis_url: str, monkeypatch: pytest.MonkeyPatch, strategy: CurriculumStrategy
+) -> None:
+    """Redis serves other requests between the commands. When most items are in flight, a sample looks up all."""
+    services, _ = process()
+    sent: list[int] = []
+
+    class Counted(RedisClient):
+        async def run(self, command: Command) -> Any:
+            if name_of(command) == "take_items":
+                sent.append((len(command) - int(command[2]) - 10) // 3)
+            return await super().run(command)
+
+    connection = Counted(redis_url, 5.0)
+    drawing = build_services(ServiceSettings(redis_url=redis_url), connection, "tested")  # type: ignore[arg-type]
+    await services.runs.administration.create(RUN, config(1), Policy())
+    found = {}
+    for name, at_once in (("short", 5), ("long", 10_000)):
+        monkeypatch.setattr(items, "_AT_ONCE", at_once)
+        await services.curriculum.administration.configure(RUN, name, {"strategy": strategy}, make=True)
+        await services.curriculum.items.register(RUN, name, [ItemWrite(item) for item in ITEMS])
+        observed = [(item, [float(number % 2)]) for number, item in enumerate(ITEMS[::2])]
+        await services.curriculum.observations.observe(RUN, name, observed, None)
+        sent.clear()
+        samples = [
+            await drawing.curriculum.samples.sample(RUN, name, CurriculumSampleRequest(n, request_id=request_id))
+            for n, request_id in ((30, "a"), (8, "b"), (8, "b"))
+        ]
+        assert [(len(one.items), one.in_flight) for one in samples] == [(30, 30), (8, 38), (8, 38)]
+        assert max(sent) <= at_once
+        found[name] = [keys_of(one) for one in samples]
+    assert found["short"] == found["long"]
+    await connection.aclose()
 
 
 async def test_a_draw_from_very_many_items_holds_up_no_other_request() -> None:

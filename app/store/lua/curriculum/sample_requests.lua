@@ -14,19 +14,21 @@ local function remember(c, request, known, until_ms)
   later('ZADD', c.samples_until, until_ms, request)
 end
 
--- Return the record of this request id, with the items that it still holds, and whether to draw more. Draw no more if
--- another sample has this id, or if a request with this id was already answered as repeated. If no item is left, start
--- again.
+-- Return the record of this request id, with the items that it still holds; whether to draw more; and their holders.
+-- Draw no more if another sample has this id, or if a request with this id was already answered as repeated. If no item
+-- is left, start again.
 local function given_before(c, request, sample, clock)
   local text = request ~= '' and redis.call('HGET', c.samples, request)
   local known = text and cjson.decode(text) or {sample = sample, items = {}}
-  local drawing, kept = known.sample == sample and not known.told, {}
-  for _, key in ipairs(known.items) do
-    local holder = redis.call('HGET', c.holders, key)
-    local held = tonumber(redis.call('ZSCORE', c.in_flight, key) or 0) > clock
-    if held and holder and string.match(holder, '^%d+ (%S+)') == known.sample then kept[#kept + 1] = key end
+  local drawing, kept, held_by = known.sample == sample and not known.told, {}, {}
+  local holders, until_ms = read('HMGET', c.holders, known.items), read('ZMSCORE', c.in_flight, known.items)
+  for n, key in ipairs(known.items) do
+    local holder, held = holders[n], tonumber(until_ms[n] or 0) > clock
+    if held and holder and string.match(holder, '^%d+ (%S+)') == known.sample then
+      kept[#kept + 1], held_by[key] = key, holder
+    end
   end
   if not drawing and #kept == 0 then known, drawing = {sample = sample}, true end
   known.items = kept
-  return known, drawing
+  return known, drawing, held_by
 end

@@ -31,7 +31,7 @@ if #free > 0 then
   redis.call('HDEL', c.holders, unpack(free))
 end
 forget_requests(c, clock)
-local given, drawing = given_before(c, request_id, sample_id, clock)
+local given, drawing, held_by = given_before(c, request_id, sample_id, clock)
 local found, named = {}, {}
 -- Return whether the item has an estimate.
 local function add(place, key)
@@ -43,7 +43,7 @@ local function add(place, key)
 end
 for _, key in ipairs(given.items) do
   -- Items of an earlier call of this attempt come first, without a place: their ranks have changed.
-  if not drawing or redis.call('HGET', c.holders, key) == holder then
+  if not drawing or held_by[key] == holder then
     named[key] = true
     add(-1, key)
   end
