@@ -118,7 +118,7 @@ def place_chunks(keys: ReplayKeys, *, revision: str, max_reuse: int | None, chun
 
 
 @script
-def prepare_snapshot(keys: ReplayKeys, *, revision: str, chunk_ids: Sequence[str]) -> None: ...
+def prepare_snapshot(keys: ReplayKeys, *, revision: str, max_reuse: int | None, chunk_ids: Sequence[str]) -> None: ...
 
 
 @script

@@ -93,13 +93,17 @@ class SnapshotStore:
     async def prepare(self, run: str, snapshot: SnapshotRecord) -> bool:
         """Prepare a snapshot for a restore, in slices; False if it is gone. Safe to repeat, and to stop in between.
 
-        This builds the snapshot's indexes from its chunks. A restore moves them, because copying takes far longer.
+        This gives back the samples that were held when it was taken. Then it builds the snapshot's indexes from its
+        chunks. A restore moves them, because copying takes far longer.
         """
         keys, cursor = ReplayKeys(RunKeys(run), snapshot.slot), None
         while cursor != 0:
             cursor, found = await self._connection.scan(keys.part("chunks"), cursor or 0, _AT_ONCE)
             command = scripts.prepare_snapshot(
-                keys, revision=snapshot.revision, chunk_ids=[key.decode() for key in found]
+                keys,
+                revision=snapshot.revision,
+                max_reuse=snapshot.settings.max_reuse,
+                chunk_ids=[key.decode() for key in found],
             )
             if not await self._connection.run(command):
                 return False

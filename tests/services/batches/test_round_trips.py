@@ -230,3 +230,24 @@ async def test_a_submission_like_those_before_looks_for_no_warnings(services: Se
     assert (await submit(3))["hgetall"] > 0
     assert services.runs.warnings.of(RUN) != ()
     assert "hgetall" not in await submit(3)
+
+
+async def test_to_restore_a_snapshot_costs_the_same_however_many_samples_it_holds(
+    services: Services, redis_client: Redis
+) -> None:
+    """Each chunk is released once, a few at a time."""
+    buffer = await buffer_of((services, None), redis_client)  # type: ignore[arg-type]
+    await buffer.put(*range(8))
+    held: list[ReplaySample] = []
+
+    async def restoration(samples: int) -> int:
+        held.extend([await buffer.take(8) for _ in range(samples)])
+        await services.replay.snapshots.take(RUN, "a")
+        for sample in held:
+            await buffer.nack(sample)
+        held.clear()
+        asked = await commands(redis_client, lambda: services.replay.snapshots.restore(RUN, "a"))
+        assert (await buffer.books()).total("samples") == 0
+        return asked
+
+    assert await restoration(5) == await restoration(1)

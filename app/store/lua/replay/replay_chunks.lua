@@ -20,10 +20,12 @@ local function chunk_of(id)
   return entry and parse_chunk(id, entry) or nil
 end
 
--- Return chunks that all exist.
+-- Return the chunks that exist, in the order of their ids.
 local function chunks_of(ids)
-  local chunks = read('HMGET', CHUNKS, ids)
-  for n, entry in ipairs(chunks) do chunks[n] = parse_chunk(ids[n], entry) end
+  local chunks = {}
+  for n, entry in ipairs(read('HMGET', CHUNKS, ids)) do
+    if entry then chunks[#chunks + 1] = parse_chunk(ids[n], entry) end
+  end
   return chunks
 end
 

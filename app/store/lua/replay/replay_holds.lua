@@ -21,14 +21,15 @@ end
 
 -- Let a sample hold its chunks again after the buffer was restored. Skip chunks that the restored buffer does not have.
 local function hold_again(one, most_uses)
-  local manifest = {}
-  for _, entry in ipairs(cjson.decode(one.sample).chunks) do
-    local chunk_id, uses, weight, draw = unpack(entry)
-    local chunk = chunk_of(chunk_id)
-    if chunk then
-      manifest[#manifest + 1] = manifest_entry(chunk, uses, weight, draw)
-      hold(chunk, most_uses)
-    end
+  local manifest, ids, entries = {}, {}, {}
+  for n, entry in ipairs(cjson.decode(one.sample).chunks) do
+    local chunk_id = unpack(entry)
+    ids[n], entries[chunk_id] = chunk_id, entry
+  end
+  for n, chunk in ipairs(chunks_of(ids)) do
+    local _, uses, weight, draw = unpack(entries[chunk.id])
+    manifest[n] = manifest_entry(chunk, uses, weight, draw)
+    hold(chunk, most_uses)
   end
   if #manifest > 0 then note_sample(one.id, one.lease, manifest, string.match(one.sample, '"facts":(.*)}$')) end
   write_changes()

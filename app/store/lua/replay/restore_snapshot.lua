@@ -1,6 +1,6 @@
 #!lua
--- restore_snapshot: replace the replay buffer by a prepared snapshot. Samples of the snapshot are given back, and those
--- of the current buffer end. Batches keep their reservations of chunks that the snapshot has.
+-- restore_snapshot: replace the replay buffer by a prepared snapshot. Samples of the current buffer end. Batches keep
+-- their reservations of chunks that the snapshot has.
 --
 -- Returns 1, also if an earlier call restored it, or 0 if the buffer or the policy version changed, or the snapshot is
 -- gone; then nothing has changed.
@@ -51,10 +51,6 @@ redis.call('HSET', REPLAY, 'revision', now[1], 'arrivals', string.format('%.0f',
 local revision = redis.call('HINCRBY', REPLAY, 'revision', 1)
 if settle == '1' then redis.call('HSET', REPLAY, 'unsettled', revision) end
 local most_uses = tonumber(max_reuse) or math.huge
-for _, sample in ipairs(redis.call('HVALS', SAMPLES)) do
-  release_chunks(cjson.decode(sample).chunks, 'given_back', most_uses)
-end
-redis.call('UNLINK', SAMPLES, SAMPLE_STATES, REQUESTS)
 for _, reservation in ipairs(reserved) do hold_again(reservation, most_uses) end
 redis.call('PUBLISH', RUN, 'restored')
 return 1
