@@ -152,10 +152,10 @@ def posteriors(settings: CurriculumSettings, evidence: Evidence) -> tuple[NDArra
 
 def pass_share(settings: CurriculumSettings, reward: float) -> float:
     """Return the share of a reward that counts as a pass, 0 to 1."""
-    return min(1.0, max(0.0, (reward - settings.reward_min) / (settings.reward_max - settings.reward_min)))
+    return float(_pass_shares(settings, np.float64(reward)))
 
 
-def _pass_shares(settings: CurriculumSettings, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+def _pass_shares(settings: CurriculumSettings, rewards: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
     return np.clip((rewards - settings.reward_min) / (settings.reward_max - settings.reward_min), 0.0, 1.0)
 
 

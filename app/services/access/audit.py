@@ -100,13 +100,12 @@ class AuditTrail:
                 "changes": changes[:_MOST_EVENTS] or None,
             }
             refused = 400 <= result.status < 500 or result.status == StoreFull.status
+            is_down = result.code == StoreUnavailable.code
             known = dict(who) | {name: value for name, value in facts.items() if value is not None}
             entry = _clean(known)
             log.info("audit", extra={"fields": entry})
-            is_down = (
-                result.code == StoreUnavailable.code
-            )  # to wait for Redis again would double the wait of the client
-            if changes or not (refused or is_down):  # refused ones would displace entries of value
+            # Entries of refused requests would displace others. If Redis is down, its client has waited for it already.
+            if changes or not (refused or is_down):
                 await self._store_entry(entry, kind, f"{kind.action}:{run or ''}")
 
     async def _store_entry(self, facts: Mapping[str, Any], kind: RequestKind, action: str) -> None:

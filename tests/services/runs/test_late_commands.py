@@ -111,14 +111,15 @@ async def test_a_late_policy_version_does_not_replace_a_later_one(
     assert await queued(others) == [PRESENT]
 
 
-async def test_a_policy_version_that_is_set_at_the_same_time_as_another_is_in_force(
-    stranded: Services, others: Services, lossy: Line
+@pytest.mark.parametrize(("other", "in_force"), [(3, 6), (8, 8)])
+async def test_of_two_policy_versions_that_are_set_at_the_same_time_the_later_is_in_force(
+    stranded: Services, others: Services, lossy: Line, other: int, in_force: int
 ) -> None:
-    """It was decided on a version that is no longer in force, so it is decided again."""
+    """The first one, 6, was decided on a version that is no longer in force, so it is decided again."""
     await created(others)
     async with paused(lossy[0], "set_policy_version", stranded.runs.administration.set_policy_version(RUN, 6)):
-        await others.runs.administration.set_policy_version(RUN, 3)
-    assert (await others.runs.administration.get(RUN)).policy_version == 6
+        await others.runs.administration.set_policy_version(RUN, other)
+    assert (await others.runs.administration.get(RUN)).policy_version == in_force
 
 
 @pytest.mark.parametrize("script", ["reset_run", "forget_run"])
@@ -137,19 +138,10 @@ async def test_a_paused_deletion_spares_the_groups_of_a_run_that_was_made_again(
     assert await queued(others) == [PRESENT]
 
 
-async def test_a_paused_policy_version_does_not_replace_a_later_one(
-    stranded: Services, others: Services, lossy: Line
-) -> None:
-    await created(others)
-    async with paused(lossy[0], "set_policy_version", stranded.runs.administration.set_policy_version(RUN, 6)):
-        await others.runs.administration.set_policy_version(RUN, 8)
-    assert (await others.runs.administration.get(RUN)).policy_version == 8
-
-
 async def test_a_deletion_removes_groups_that_come_while_it_is_paused(
     stranded: Services, others: Services, lossy: Line, redis_client: Redis
 ) -> None:
-    """Nobody else has deleted the run, so they belong to the one that is deleted."""
+    """No other request deletes the run, so the deletion takes them, too."""
     await created(others)
     async with paused(lossy[0], "forget_run", stranded.runs.administration.delete(RUN)):
         await others.groups.atropos.submit(RUN, [encoded(2, FORMER)])

@@ -42,7 +42,7 @@ async def test_the_age_of_a_group_is_that_of_its_entry(store: Store) -> None:
     for name, version in (("a", 3), ("b", None)):
         await store.admit(encoded(1, given=name, version=version), ids=[name])
         await store.pass_time(1000)
-    names = ["b", "nobody's", "a"]
+    names = ["b", "missing", "a"]
     entries = await store.groups.entries(RUN, names)
     ages = await store.groups.ages(RUN, names)
     assert [entry and (entry.accepted_ms, entry.policy_version) for entry in entries] == ages
