@@ -34,12 +34,13 @@ test-fast: venv-dev  ## the rules by themselves, in half a minute: no server, fe
 mutants: venv-dev  ## break rules and scripts on purpose, list what no test notices (ARGS="--sample 30 app/core/ranks")
 	@$(python) tools/mutants.py $(ARGS)
 
-lint: venv-dev  ## style, format, types (strict), import contracts
+lint: venv-dev  ## style, format, types (strict), words, import contracts, rules of the house
 	@$(python) -m ruff check .
 	@$(python) -m ruff format --check .
 	@$(python) -m mypy --python-version 3.10 --package lachesis & sdk=$$!; $(python) -m mypy && wait $$sdk
 	@tools/prose
 	@$(python) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+	@$(python) -m pytest -q -p no:cacheprovider tests/test_house_rules.py
 
 format: venv-dev  ## rewrite the code in the house format
 	@$(python) -m ruff check --fix .

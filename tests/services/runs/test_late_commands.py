@@ -112,7 +112,7 @@ async def test_a_late_policy_version_does_not_replace_a_later_one(
 
 
 @pytest.mark.parametrize(("other", "in_force"), [(3, 6), (8, 8)])
-async def test_of_two_policy_versions_that_are_set_at_the_same_time_the_later_is_in_force(
+async def test_of_two_policy_versions_set_at_the_same_time_the_later_is_in_force(
     stranded: Services, others: Services, lossy: Line, other: int, in_force: int
 ) -> None:
     """The first one, 6, was decided on a version that is no longer in force, so it is decided again."""
