@@ -2,7 +2,7 @@
 
 from app.core.replay import rate_limiter
 from lachesis.wire.errors import InvalidField
-from lachesis.wire.replay import MAX_SAMPLE_FRAGMENTS, ReplaySettings
+from lachesis.wire.replay import MAX_SAMPLE_CHUNKS, MAX_SAMPLE_FRAGMENTS, ReplaySettings
 
 
 def check_settings(settings: ReplaySettings) -> None:
@@ -61,17 +61,16 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, settings: R
     if wanted % unit:
         raise InvalidField(f"is {wanted}, which is not a multiple of fragments_per_chunk = {unit}", (named,))
     chunks = wanted // unit
-    if chunks * size > MAX_SAMPLE_FRAGMENTS:
-        raise InvalidField(
-            f"is {wanted}, but a sample has at most {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments",
-            (named,),
-        )
+    most = min(MAX_SAMPLE_CHUNKS, MAX_SAMPLE_FRAGMENTS // size)
+    if chunks > most:
+        raise InvalidField(f"is {wanted}, but a sample has at most {most} chunks of {size} fragments", (named,))
     if chunks > settings.max_chunks:
         raise InvalidField(f"is {wanted}, more than max_chunks = {settings.max_chunks} can hold", (named,))
-    most = rate_limiter.largest_sample(settings.limiter)
-    if most is not None and chunks > most:
+    limited = rate_limiter.largest_sample(settings.limiter)
+    if limited is not None and chunks > limited:
         raise InvalidField(
-            f"is {wanted}, but with this limiter a sample has at most {most} chunks: ask for fewer, or raise max_diff",
+            f"is {wanted}, but with this limiter a sample has at most {limited} chunks: "
+            "ask for fewer, or raise max_diff",
             (named,),
         )
     return chunks

@@ -127,11 +127,12 @@ def test_what_can_never_be_had_is_refused(fragments: int | None, chunks: int | N
         chunks_wanted(fragments, chunks, FOURS)
 
 
-def test_a_sample_of_chunks_has_no_more_fragments_than_one_of_fragments() -> None:
-    settings = ReplaySettings(fragments_per_chunk=1000)
-    assert chunks_wanted(None, 65, settings) == 65
-    for fragments, chunks in ((66_000, None), (None, 66)):
-        with pytest.raises(InvalidField, match="65 chunks of 1000 fragments"):
+@pytest.mark.parametrize(("size", "most"), [(1, 8192), (8, 8192), (1000, 65)])
+def test_a_sample_is_limited_in_chunks_and_in_fragments(size: int, most: int) -> None:
+    settings = ReplaySettings(fragments_per_chunk=size)
+    assert chunks_wanted(None, most, settings) == most
+    for fragments, chunks in (((most + 1) * size, None), (None, most + 1)):
+        with pytest.raises(InvalidField, match=f"at most {most} chunks of {size} fragments"):
             chunks_wanted(fragments, chunks, settings)
 
 
