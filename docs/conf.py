@@ -26,6 +26,7 @@ NAVIGATION = {
     "Begin": ["get-started", "how-to/demo", "concepts"],
     "How to": [
         "how-to/python-sdk",
+        "how-to/language-models",
         "how-to/http-api",
         "how-to/move-from-atropos",
         "how-to/many-workers",
