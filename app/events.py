@@ -118,9 +118,10 @@ def _cut(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCreated(Event):
-    """A run was created."""
+    """A run was created; `changes` has the settings that the request named."""
 
     batch_size: int
+    changes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

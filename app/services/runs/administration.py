@@ -100,7 +100,7 @@ class RunAdministration:
                 return view, False
             if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):
                 await self._limits.apply(run, limits_of(RunLimitSettings, policy))
-                emit(RunCreated(run=run, batch_size=config.batch_size))
+                emit(RunCreated(run=run, batch_size=config.batch_size, changes=_named(config, policy, named)))
                 return await self._runs.view(run), True
 
     async def get(self, run: str) -> QueueView:
@@ -255,6 +255,12 @@ class RunAdministration:
                 return False
             await self._garbage.delete_marked(run)
         return True
+
+
+def _named(config: RunConfig, policy: Policy, named: Collection[str] | None) -> dict[str, Any]:
+    """Return the settings that a request named. None means that it named all."""
+    values = config.model_dump(mode="json") | policy.model_dump(mode="json")
+    return {name: value for name, value in values.items() if named is None or name in named}
 
 
 def _differing(view: RunView, config: RunConfig, policy: Policy, named: Collection[str] | None) -> list[str]:

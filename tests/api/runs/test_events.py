@@ -34,12 +34,13 @@ async def test_a_run_leaves_a_line_when_it_is_made_changed_and_removed(
     client: httpx.AsyncClient, log_lines: LogLines
 ) -> None:
     client.headers["user-agent"] = "a client"
-    await make_run(client)
+    await make_run(client, max_staleness=2, max_age_s=None)
     again = await client.post("/v1/runs", json={"name": "run", "batch_size": 4})
     assert again.status_code == 200
     await change_run(client, batch_size=8)
     (await client.delete(RUN)).raise_for_status()
-    assert log_lines.of("run created") == [{"run": "run", "batch_size": 4, **CALLER}]
+    named = {"batch_size": 4, "max_staleness": 2, "max_age_s": None}
+    assert log_lines.of("run created") == [{"run": "run", "batch_size": 4, "changes": named, **CALLER}]
     assert log_lines.of("run changed") == [{"run": "run", "changes": {"batch_size": 8}, **CALLER}]
     assert log_lines.of("run deleted") == [{"run": "run", **CALLER}]
 
