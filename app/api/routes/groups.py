@@ -173,7 +173,8 @@ async def list_groups(
 
     A request looks at a limited number of groups. Repeat it with the `cursor` of the answer, until the `cursor` is
     null. Then each group that stayed where it is was listed once. A group that moves in the meantime may be missed, or
-    listed in both places. Groups that have left are listed for `history_retention_s`.
+    listed in both places. Groups that have left are listed for the longer of `history_retention_s` and
+    `dedup_window_s`.
     """
     after = None if cursor is None else parse_list_position(cursor)
     page = await services.groups.listing.page(
@@ -194,7 +195,7 @@ async def list_groups(
 )
 @requires(Permission.READ)
 async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
-    """Return where a group is, or how it ended. The history is kept for `history_retention_s` after it has left."""
+    """Return where a group is, or how it ended. The run lists groups that have left for a time."""
     facts = await services.groups.histories.of(run, group)
     item = await services.groups.contents.item(run, facts)
     return model_reply(shown_history(group, facts, item, await services.groups.annotations.names(run, group)))

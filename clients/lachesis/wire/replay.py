@@ -144,8 +144,8 @@ class ReplaySettings(Body):
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Maximum number of acknowledged samples of a chunk. Then the buffer retires the chunk. Null means "
-        "no limit.",
+        description="Maximum number of uses of a chunk, in acknowledged samples and batches. Then the buffer retires "
+        "the chunk. Null means no limit.",
     )
     sampling: Sampling = Field(
         default_factory=Sampling,
