@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from app.core.model import LaneId, environment_key, environment_of
 from lachesis.wire.errors import InvalidField
+from lachesis.wire.states import BUFFERED, QUEUED, GroupState
 
-QUEUED, BUFFERED = "queued", "buffered"
 NO_ENVIRONMENT: Literal["none"] = "none"
 LANE_END = 1 << 53
 """Larger than every arrival."""
@@ -63,7 +63,7 @@ def stopped_at(start: SearchPosition, last: int | None) -> SearchPosition:
 
 
 def lanes_left(
-    counts: Mapping[str, Mapping[LaneId, int]], covers: Callable[[LaneId], bool], after: SearchPosition | None
+    counts: Mapping[GroupState, Mapping[LaneId, int]], covers: Callable[[LaneId], bool], after: SearchPosition | None
 ) -> list[tuple[SearchPosition, int]]:
     """Return the lanes that a search has yet to visit, in order.
 

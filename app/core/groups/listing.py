@@ -14,12 +14,12 @@ from math import isqrt
 from typing import NamedTuple
 
 from app.core.environments.record import EnvironmentRecord
-from app.core.groups.deletion import BUFFERED, LANE_END, NO_ENVIRONMENT, QUEUED
+from app.core.groups.deletion import LANE_END, NO_ENVIRONMENT
 from app.core.model import LaneId, QueuedGroup, environment_key, environment_of
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import EnvironmentNotFound, InvalidField
+from lachesis.wire.states import BUFFERED, DELIVERED, DROPPED, KEPT, LEASED, QUEUED
 
-LEASED, KEPT, DELIVERED, DROPPED = "leased", "kept", "delivered", "dropped"
 LEFT = "left"
 SECTIONS = (QUEUED, BUFFERED, LEASED, KEPT, LEFT)
 MOST_LANES = 256
@@ -45,7 +45,7 @@ class GroupRow:
     Attributes:
         group_id: The service's own id, that of its payload.
         shown_id: The id that finds it: that of its sender, or a short form of it after the group has left.
-        state: ``queued``, ``buffered``, ``leased``, ``kept``, ``delivered`` or ``dropped``.
+        state: One of `GROUP_STATES`.
         environment: Its environment; None: none.
         size: Number of its sequences.
         payload_bytes: Size of its columns.

@@ -1,4 +1,4 @@
-"""Show a run as it is now, without its queue."""
+"""Show a run as it is now: its settings and counts, not its groups."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

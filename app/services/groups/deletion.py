@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.groups.deletion import BUFFERED, QUEUED, SearchPosition, first_groups, lanes_left, stopped_at
-from app.core.groups.listing import DELIVERED, LEASED, GroupQuery, GroupRow
+from app.core.groups.deletion import SearchPosition, first_groups, lanes_left, stopped_at
+from app.core.groups.listing import GroupQuery, GroupRow
 from app.core.model import LaneId
 from app.core.runs.view import QueueView
 from app.events import GroupDeleted, GroupsDeleted, emit
@@ -16,6 +16,7 @@ from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import GroupNotWaiting, InvalidField
+from lachesis.wire.states import BUFFERED, DELIVERED, LEASED, QUEUED
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease
-from app.core.groups.listing import LEASED, GroupRow
+from app.core.groups.listing import GroupRow
 from app.core.runs.view import QueueView
 from app.services.groups.listing import ended_group, held_group
 from app.store.batches.store import BatchStore
@@ -13,6 +13,7 @@ from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import GroupNotFound
+from lachesis.wire.states import LEASED
 
 MOST_MOVES = 5
 """A group that is held and found nowhere was taken, or given back, between the reads. That does not happen as often."""

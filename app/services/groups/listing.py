@@ -5,13 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.batches.leases import Lease, LeasedGroup
-from app.core.groups.deletion import BUFFERED, QUEUED
 from app.core.groups.listing import (
     BATCH_END,
-    DELIVERED,
-    DROPPED,
-    KEPT,
-    LEASED,
     LEFT,
     MOST_LANES,
     BatchPosition,
@@ -38,6 +33,7 @@ from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import reading
 from lachesis.wire.criteria import GroupCriteria
+from lachesis.wire.states import BUFFERED, DELIVERED, DROPPED, KEPT, LEASED, QUEUED
 
 _AT_ONCE = 500  # most groups that are read in a step of a page
 _BATCHES_AT_ONCE = 100  # most kept batches

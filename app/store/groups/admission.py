@@ -37,7 +37,7 @@ def admission(
     preconditions: Preconditions,
     observed: Sequence[GroupObservations],
     *,
-    reserved: bool,
+    is_pending: bool,
 ) -> Command:
     """Return the command that admits submissions whose payloads are written.
 
@@ -46,7 +46,7 @@ def admission(
         submissions: The submissions.
         preconditions: The state of the run on which the places were decided.
         observed: The observations of the groups for curricula.
-        reserved: Whether the payloads were reserved before. If not, the same transaction writes them.
+        is_pending: Whether the payloads were noted as pending before. If not, the same transaction writes them.
     """
     pending = list(chain.from_iterable(submissions))
     lanes = [lane_name(group.place.environment, group.encoded.size) for group in pending]
@@ -57,7 +57,7 @@ def admission(
         for group, lane in zip(pending, lanes, strict=True)
     ]
     sizes, submitted = list(map(len, submissions)), list(map(_row, pending, lanes))
-    unreserved = -1 if reserved else 0
+    score_if_absent = -1 if is_pending else 0
     limited = [_limited(number, account) for number, account in enumerate(preconditions.accounts, 1) if account]
     if not observed:
         return scripts.admit_groups(
@@ -68,7 +68,7 @@ def admission(
             dedup_ms=preconditions.dedup_ms,
             max_groups=preconditions.max_groups,
             max_bytes=preconditions.max_bytes,
-            unreserved=unreserved,
+            score_if_absent=score_if_absent,
             sizes=sizes,
             limited=limited,
             most_remembered=MOST_REMEMBERED,
@@ -83,7 +83,7 @@ def admission(
         dedup_ms=preconditions.dedup_ms,
         max_groups=preconditions.max_groups,
         max_bytes=preconditions.max_bytes,
-        unreserved=unreserved,
+        score_if_absent=score_if_absent,
         sizes=sizes,
         limited=limited,
         most_remembered=MOST_REMEMBERED,

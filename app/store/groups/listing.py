@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import orjson
 
-from app.core.groups.deletion import QUEUED
 from app.core.groups.listing import LeftPosition
 from app.core.model import LaneId, QueuedGroup
 from app.store.groups import scripts
@@ -14,6 +13,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
 from app.store.redis.pipeline import Command
 from lachesis.wire.blob import LENGTH_BYTES, METADATA
+from lachesis.wire.states import QUEUED
 
 MAX_ITEM_HEADER_BYTES = 32 * 1024
 """Largest header of a payload from which a listing reads the item."""

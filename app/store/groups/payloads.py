@@ -16,9 +16,9 @@ _TRANSACTED_BYTES = 16 * 1024 * 1024  # Redis serves no other request while it w
 
 
 class Index(Protocol):
-    """Builds the command that indexes payloads, reserved ones or those of the same transaction."""
+    """Builds the command that indexes payloads, pending ones or those of the same transaction."""
 
-    def __call__(self, *, reserved: bool) -> Command: ...
+    def __call__(self, *, is_pending: bool) -> Command: ...
 
 
 async def write_then_index(
@@ -34,7 +34,7 @@ async def write_then_index(
     something names them. They stay for good if this process dies before, or if Redis goes away.
     """
     # The run may have been announced and then forgotten. So its name is added in the same transaction as its data, or
-    # after its reservations. Before the reservations, the name could be removed again in between.
+    # after its payloads are pending. Before that, the name could be removed again in between.
     announce: Command = ("ZADD", RUNS, "NX", 0, keys.name)
     written = [(keys.payload(name), payload) for name, payload in payloads.items()]
     total_bytes = sum(map(len, payloads.values()))
@@ -42,11 +42,11 @@ async def write_then_index(
         if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
             # One command for all payloads: in a transaction, Redis answers each command with a system call.
             together: list[Command] = [("MSET", *chain.from_iterable(written))] if written else []
-            replies = await connection.transact([announce, *together, index(reserved=False)])
+            replies = await connection.transact([announce, *together, index(is_pending=False)])
         else:
-            reserve = [scripts.add_pending_payloads(keys, group_ids=list(payloads))] if payloads else []
+            note = [scripts.add_pending_payloads(keys, group_ids=list(payloads))] if payloads else []
             each: list[Command] = [("SET", *pair) for pair in written]
-            replies = await connection.pipeline([*reserve, announce, *each, index(reserved=True)])
+            replies = await connection.pipeline([*note, announce, *each, index(is_pending=True)])
     except StoreRefused:  # not StoreFull: then Redis writes no payload, or it is pending
         await _mark(connection, keys, payloads)
         raise

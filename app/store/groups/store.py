@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from app.core.groups.deletion import QUEUED, SearchPosition
+from app.core.groups.deletion import SearchPosition
 from app.core.model import Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Starvation
 from app.core.runs.view import QueueView
@@ -30,7 +30,7 @@ from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
 from app.store.redis.pipeline import Command
 from app.store.runs import scripts as run_scripts
 from app.store.runs.view import parse_starvation
-from lachesis.wire.states import DropReason
+from lachesis.wire.states import QUEUED, DropReason
 
 DROPPED_AT_ONCE = 192
 """Groups that a script drops, within about 4 ms. Redis serves no other request during that time."""

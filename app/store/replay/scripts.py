@@ -95,7 +95,7 @@ def insert_fragments(
     max_chunks: int,
     max_bytes: int | None,
     most_workers: int,
-    unreserved: int,
+    score_if_absent: int,
     plan: Mapping[str, Any],
 ) -> None: ...
 

@@ -178,7 +178,7 @@ class ReplayStore:
             "counts": insertion.counts,
         }
 
-        def index(*, reserved: bool) -> Command:
+        def index(*, is_pending: bool) -> Command:
             return scripts.insert_fragments(
                 ReplayKeys(keys),
                 payloads=[keys.payload(fragment_id) for fragment_id in payloads],
@@ -192,7 +192,7 @@ class ReplayStore:
                 max_chunks=view.settings.max_chunks,
                 max_bytes=view.settings.max_bytes,
                 most_workers=MOST_WORKERS,
-                unreserved=-1 if reserved else 0,
+                score_if_absent=-1 if is_pending else 0,
                 plan=plan,
             )
 

@@ -59,7 +59,7 @@ _AWAITED_MS = 30_000  # a run stays awake so long after it was noted that a trai
 
 
 class RunStore:
-    """Reads and changes what a run is, not what is in its queue.
+    """Reads and changes a run: its settings, counts and leases, but not its groups.
 
     Attributes:
         records: The records of environments that this process knows.
@@ -99,11 +99,11 @@ class RunStore:
             raise RunNotFound(f"there is no run {run}")
 
     async def view(self, run: str) -> RunView:
-        """Read the run without its queue, in one round trip."""
+        """Read the run without its groups, in one round trip."""
         return (await self.views([run]))[run]
 
     async def views(self, runs: Sequence[str]) -> dict[str, RunView]:
-        """Read runs without their queues, in one round trip; a run that does not exist looks empty.
+        """Read runs without their groups, in one round trip; a run that does not exist looks empty.
 
         Raises:
             StoreRefused: A key of one of them is of another type.

@@ -24,8 +24,9 @@ BatchSize = Annotated[
 ]
 LeaseSeconds = Annotated[float, Field(gt=0, le=YEAR_S)]
 Rewinds = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
-RequestId = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 """Number of rewinds of a run."""
+RequestId = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+"""The id of a request. A repetition has the same one."""
 PolicyVersionNumber = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 """Weight updates so far."""
 

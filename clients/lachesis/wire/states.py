@@ -8,6 +8,9 @@ EVERY_WRITE = "every acknowledged write is fsynced"
 GroupState = Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"]
 """Where a group is. ``kept``: it was delivered, and its batch is kept for a rewind."""
 
+GROUP_STATES: tuple[GroupState, ...] = get_args(GroupState)
+QUEUED, BUFFERED, LEASED, KEPT, DELIVERED, DROPPED = GROUP_STATES
+
 PlaceOfGroup = Literal["queued", "buffered", "leased", "delivered", "dropped"]
 """Where one group is. ``delivered`` stands for ``kept`` as well."""
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.environments.record import EnvironmentRecord
-from app.core.groups.deletion import QUEUED
 from app.core.groups.listing import (
     BATCH_END,
     LEASED,
@@ -31,6 +30,7 @@ from app.core.groups.listing import (
 )
 from app.core.model import LaneId, QueuedGroup
 from lachesis.wire.errors import EnvironmentNotFound, InvalidField
+from lachesis.wire.states import QUEUED
 from tests.properties import examples
 
 lane_ids = st.tuples(st.sampled_from([None, 0, 1, 2, 12]), st.integers(1, 3))

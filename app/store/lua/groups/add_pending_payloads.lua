@@ -13,10 +13,10 @@ local group_ids = rest(ARGV, 1)
 -- include clock
 
 local clock = advance_clock(RUN)
-local reserved = 0
+local added = 0
 for _, group in ipairs(group_ids) do
   if redis.call('HEXISTS', GROUPS, group) == 0 then
-    reserved = reserved + redis.call('ZADD', UNREFERENCED, 'NX', clock, group)
+    added = added + redis.call('ZADD', UNREFERENCED, 'NX', clock, group)
   end
 end
-return reserved
+return added

@@ -22,7 +22,7 @@ local dedup_ms = ARGV[3]  -- how long after admission the given id of a group th
 local max_groups = ARGV[4]  -- most groups that may wait, or '' for no limit
 local max_bytes = ARGV[5]  -- most bytes that may wait, or '' for no limit
 -- score to assume for a payload that is not in UNREFERENCED: 0 if this transaction wrote it, else -1
-local unreserved = ARGV[6]
+local score_if_absent = ARGV[6]
 local sizes = cjson.decode(ARGV[7])  -- JSON list: groups of each submission
 -- JSON list: {submission, account, max_groups, max_bytes} of the submissions whose account has a queue limit.
 -- submission: its number, from 1. max_groups or max_bytes may be null for no limit
@@ -41,7 +41,7 @@ local places = columns(KEYS, 17, {'waiting', 'payload'}, sent)  -- waiting: zset
 -- For each group: its name, the record in KNOWN, the score of its payload, and how many groups its lane has.
 local names = {}
 for n, id in ipairs(submitted.group_id) do names[n] = name_of(id, submitted.given_id[n]) end
-local known, reserved = read('HMGET', KNOWN, names), read('ZMSCORE', UNREFERENCED, submitted.group_id)
+local known, pending_since = read('HMGET', KNOWN, names), read('ZMSCORE', UNREFERENCED, submitted.group_id)
 local in_lane = read('HMGET', LANES, submitted.lane)
 
 local function is_stored(n) return submitted.where[n] == 'queued' or submitted.where[n] == 'buffered' end

@@ -29,7 +29,7 @@ local function outcome_of(n, groups, bytes, clock_ms)
   end
   if is_full(groups, bytes) then return nil, string.format('full %.0f %.0f', groups, bytes) end
   if not is_stored(n) then return 'new' end
-  local there = tonumber(reserved[n] or unreserved) >= 0
+  local there = tonumber(pending_since[n] or score_if_absent) >= 0
     and redis.call('STRLEN', places.payload[n]) == tonumber(submitted.payload_bytes[n])
   if there then return 'new' end
   return nil, 'outdated'

@@ -9,7 +9,7 @@ end
 local function index_stored(n, run)
   local id, where, lane = submitted.group_id[n], submitted.where[n], submitted.lane[n]
   if submitted.policy_version[n] ~= '-' then later('ZADD', VERSIONS, submitted.policy_version[n], id) end
-  if reserved[n] then later('ZREM', UNREFERENCED, id) end
+  if pending_since[n] then later('ZREM', UNREFERENCED, id) end
   increase(where == 'queued' and LANES or BUFFERS, lane, 1)
   local groups, bytes = where .. '_groups', where .. '_bytes'
   run[groups], run[bytes] = run[groups] + 1, run[bytes] + submitted.payload_bytes[n]

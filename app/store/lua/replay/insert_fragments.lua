@@ -25,7 +25,7 @@ local max_chunks = ARGV[8]
 local max_bytes = ARGV[9]  -- or ''
 local most_workers = ARGV[10]
 -- score to assume for a payload that is not in UNREFERENCED: 0 if this transaction wrote it, else -1
-local unreserved = ARGV[11]
+local score_if_absent = ARGV[11]
 local plan = cjson.decode(ARGV[12])  -- JSON: as insert_chunks describes it
 local payloads = rest(KEYS, 24)  -- string: of each fragment
 
@@ -53,9 +53,9 @@ if state ~= seen or now[1] ~= revision then return answer('outdated') end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= policy_version then return answer('outdated') end
 if seen == '' and redis.call('HLEN', WORKERS) >= tonumber(most_workers) then return answer('full') end
 for n, fragment in ipairs(plan.fragments) do
-  local reserved = tonumber(redis.call('ZSCORE', UNREFERENCED, fragment.id) or unreserved)
+  local score = tonumber(redis.call('ZSCORE', UNREFERENCED, fragment.id) or score_if_absent)
   local there = redis.call('STRLEN', payloads[n]) == tonumber(fragment.bytes)
-  if reserved < 0 or not there then return answer('outdated') end
+  if score < 0 or not there then return answer('outdated') end
 end
 if most_inserts ~= '' and (now[2] or 0) + #plan.chunks > tonumber(most_inserts) then return answer('blocked') end
 local victims = victims_for(plan,
