@@ -126,7 +126,7 @@ def made_up_span(seed: int, groups: int) -> HistorySpan:
     for name in span.environments:
         own = span.of(name)
         own.measure("queued_groups", 3)
-        own.lasts["promised_share"] = 0.002
+        own.lasts["share_promised"] = 0.002
     span.run.count("batches", 5)
     span.run.measure("queued_sequences", 100)
     return span

@@ -53,7 +53,7 @@ SomeFields = Annotated[
     str | None,
     Query(
         max_length=_MOST_FIELDS,
-        description="Which series to return, separated by commas: `run.batches,environments.got_share`. `run` and "
+        description="Which series to return, separated by commas: `run.batches,environments.share_got`. `run` and "
         "`environments` stand for all of theirs. Default: all. The less is asked for, the faster is the answer.",
         examples=["run.blocked_s,run.batches"],
     ),

@@ -106,7 +106,7 @@ def _of_environment(
     def each(value: Callable[[Facts], float | None]) -> Series:
         return _series(facts, points, value)
 
-    def got_share() -> Series:
+    def share_got() -> Series:
         got = _empty(points)
         for place, one in facts.items():
             sequences = spans[place].run.counts.get("sequences_out", 0)
@@ -120,8 +120,8 @@ def _of_environment(
             **{sketch: partial(_distribution, facts, points, sketch) for sketch in SKETCHES},
             "queued_groups": lambda: each(_mean("queued_groups")),
             "dropped": lambda: _dropped(facts, points),
-            "promised_share": lambda: each(_last("promised_share")),
-            "got_share": got_share,
+            "share_promised": lambda: each(_last("share_promised")),
+            "share_got": share_got,
             "owed_sequences": lambda: each(_mean("owed_sequences")),
         },
     )

@@ -154,7 +154,7 @@ def _add_gauges(span: HistorySpan, view: RunView) -> None:
             own = span.of(series_name(key, view.environments, named))
             own.measure("queued_groups", queued[key])
             own.measure("owed_sequences", max(0, view.debts.get(key, 0)))
-            own.lasts["promised_share"] = record.min_share or 0.0
+            own.lasts["share_promised"] = record.min_share or 0.0
 
 
 def _add_growth(span: HistorySpan, before: Totals, now: Totals) -> None:

@@ -130,8 +130,8 @@ class EnvironmentSeries(BaseModel):
     )
     queued_groups: Series = Field(default=[], description="Groups in the queue, mean.")
     dropped: dict[str, Series] = Field(default={}, description="Dropped groups, by reason.")
-    promised_share: Series = Field(default=[], description="Minimum share in each batch.")
-    got_share: Series = Field(default=[], description="Share in the sequences of new batches.")
+    share_promised: Series = Field(default=[], description="Minimum share in each batch.")
+    share_got: Series = Field(default=[], description="Share in the sequences of new batches.")
     owed_sequences: Series = Field(default=[], description="Sequences that relaxed batches owe the environment, mean.")
 
 

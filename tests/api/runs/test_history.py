@@ -78,7 +78,7 @@ async def test_series_are_read_as_they_were_written(client: httpx.AsyncClient, r
     assert found.times_s == list(range(found.from_s, found.to_s, found.step_s))
     one = History.model_validate((await client.get(HISTORY, params={**wanted, "environment": "math"})).json())
     assert list(one.environments) == ["math"]
-    some = {**wanted, "fields": "run.batches,environments.got_share", "step_s": 60}
+    some = {**wanted, "fields": "run.batches,environments.share_got", "step_s": 60}
     few = (await client.get(HISTORY, params=some)).json()
     assert few["step_s"] == 60
     steps = [
@@ -87,7 +87,7 @@ async def test_series_are_read_as_they_were_written(client: httpx.AsyncClient, r
     assert steps == [10, 60, 900]
     assert (list(few["run"]), {name: list(own) for name, own in few["environments"].items()}) == (
         ["batches"],
-        {"code": ["got_share"], "math": ["got_share"]},
+        {"code": ["share_got"], "math": ["share_got"]},
     )
     run = (await client.get(HISTORY, params={**wanted, "fields": "run"})).json()
     assert (run["environments"], sum(value or 0 for value in run["run"]["batches"])) == ({}, 2)

@@ -51,7 +51,7 @@ def test_what_is_not_known_is_none(values: dict[int, tuple[list[float], list[flo
         assert (math["groups_in"][place], math["groups_out"][place]) == (len(came), len(went))
         counted = sorted(min(value, LARGEST) for value in came)
         assert counted[0] - 0.1 <= math["reward_in"]["p10"][place] <= math["reward_in"]["p90"][place]
-        assert math["got_share"][place] + code["got_share"][place] == 1 or len(went) % 3
+        assert math["share_got"][place] + code["share_got"][place] == 1 or len(went) % 3
 
 
 @given(values_at)

@@ -69,8 +69,8 @@ async def test_what_all_processes_count_adds_up(process: Callable[..., Process])
     assert latest(of_math["reward_out"]["p90"]) == pytest.approx(0.25, rel=0.01)
     assert latest(of_math["length_out"]["p50"]) == pytest.approx(3, rel=0.01)
     assert latest(of_math["staleness_out"]["p50"]) == pytest.approx(3, rel=0.01), "of the one that names a version"
-    assert latest(of_math["got_share"]) == 1
-    assert latest(of_math["promised_share"]) == 0.25
+    assert latest(of_math["share_got"]) == 1
+    assert latest(of_math["share_promised"]) == 0.25
     assert (latest(found.run["step"]), latest(found.run["policy_version"]), total(found.run["batches"])) == (1, 3, 1)
     assert [total(found.run[f"tokens_{way}"]) for way in ("in", "out")] == [118, 12]
     assert total(found.run["dropped"]["zero_variance"]) == 1

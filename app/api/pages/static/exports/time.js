@@ -167,7 +167,7 @@ function SharesOverTime({ environment, history, own: series }) {
     [
       "Share",
       "of sequences handed out",
-      [line("got", series.got_share), line("promised", series.promised_share, { token: "edge", dash: 1 })],
+      [line("got", series.share_got), line("promised", series.share_promised, { token: "edge", dash: 1 })],
     ],
     ["Owed", "sequences", [line("owed", series.owed_sequences)]],
     ["In", each(history, "tokens"), [line("in", series.tokens_in)]],

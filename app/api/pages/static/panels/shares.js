@@ -16,7 +16,7 @@ import { TimeBar } from "../parts/time_bar.js";
 import { BatchCounts } from "../parts/trends.js";
 
 const FIELDS = ["run.batches", "run.relaxed_batches"].concat(
-  ["got_share", "promised_share", "owed_sequences"].map((name) => `environments.${name}`),
+  ["share_got", "share_promised", "owed_sequences"].map((name) => `environments.${name}`),
 );
 
 export function SharesView({ run }) {
@@ -50,7 +50,7 @@ function List({ run, status, history }) {
   const most = Math.max(0.01, ...ends);
   const known = Object.values(history.environments);
   const top = (names) => Math.max(0, ...known.flatMap((own) => names.flatMap((name) => own[name])));
-  const [mostShare, mostOwed] = [Math.max(0.01, top(["got_share", "promised_share"])), top(["owed_sequences"])];
+  const [mostShare, mostOwed] = [Math.max(0.01, top(["share_got", "share_promised"])), top(["owed_sequences"])];
   const relaxed = `Handed out with less than a minimum: ${counted(status.relaxed_batches, "batch", "batches")}.`;
   const gotNone = environments.every((one) => one.share_got === null);
   return html`<p class="quiet">
@@ -89,7 +89,7 @@ function Row({ run, one, most, own, mostShare, mostOwed }) {
       ${
         own !== undefined &&
         html`<${Sparkline} title="Share over time" most=${mostShare}
-          series=${[["promised", own.promised_share], ["got", own.got_share]]} />`
+          series=${[["promised", own.share_promised], ["got", own.share_got]]} />`
       }
     </span>
     <span class="over debt">
