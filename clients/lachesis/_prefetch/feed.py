@@ -86,10 +86,14 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         await give_all_back((one.lease for one in reversed(stale)), f"too old for policy version {policy_version}")
 
     def forget(self) -> None:
-        """Drop ready and handed-out ones without a request, for example because a rewind has taken them away."""
+        """Drop ready and handed-out ones without a request, for example because a rewind has taken them away.
+
+        It takes no more until its loop asks: another loop may be the next one that does.
+        """
         for lease in self._leases():
             lease.forget()
         self._ready.clear()
+        self._is_idle = self._awaited == 0
         self._policy_version = self._oldest_version = 0
 
     async def aclose(self) -> None:

@@ -98,7 +98,7 @@ class ItemQueue(PrefetchQueue[Drawn]):
             async with timeout(min(self._pause_s, poll_s)):
                 await self._freed.wait()
         self._freed.clear()
-        if self._gave_up:
+        if self._is_idle:
             return NothingYet(self._waiting_for)
         too_late, self._too_late = self._too_late, []
         await self._give_back(too_late)

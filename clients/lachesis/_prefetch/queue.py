@@ -61,7 +61,7 @@ class PrefetchQueue(ABC, Generic[T]):
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
         self._paused = self._closed = False
-        self._gave_up = False  # the last wait got nothing: take no more until the next one
+        self._is_idle = False  # take no more until the next one is asked for
 
     @property
     def closed(self) -> bool:
@@ -83,7 +83,7 @@ class PrefetchQueue(ABC, Generic[T]):
             StopAsyncIteration: It was closed.
         """
         self._awaited += 1
-        self._gave_up = False
+        self._is_idle = False
         self._room.set()
         if self._awaited == 1:
             self._drop_old_error()
@@ -93,7 +93,7 @@ class PrefetchQueue(ABC, Generic[T]):
                     while self._closed or not self._has_one():
                         await self._something_new()
         except TimeoutError:
-            self._gave_up = self._awaited == 1
+            self._is_idle = self._awaited == 1
             raise self.none_came(f"no {self._what} in {self._wait_s:g} s: {self._waiting_for}") from None
         finally:
             self._awaited -= 1
@@ -173,7 +173,7 @@ class PrefetchQueue(ABC, Generic[T]):
         while not self._paused:
             missing = self._prefetch + self._awaited - len(self._ready)
             slack = 0 if self._awaited > len(self._ready) else self._slack  # who waits now is served at once
-            if self._gave_up or missing <= slack:
+            if self._is_idle or missing <= slack:
                 self._room.clear()
                 await self._room.wait()
                 continue

@@ -260,6 +260,25 @@ async def test_rewound_batches_stay_whole_and_in_order_when_the_loop_is_left(run
         assert (await trainer.status()).dropped == {}
 
 
+@pytest.mark.parametrize("prefetch", [1, 2])
+async def test_a_loop_that_is_left_after_a_rewind_takes_nothing_from_the_next_one(run: Settings, prefetch: int) -> None:
+    """Left by `break`, its iterator is closed only after the next loop has begun."""
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(position) for position in range(1, 13)])
+        async for batch in trainer.batches(prefetch=prefetch, wait_s=5):
+            await batch.ack()
+            if batch.step == 3:
+                await trainer.rewind(1)
+                break
+        steps = []
+        async for batch in trainer.batches(prefetch=prefetch, wait_s=5):
+            await batch.ack()
+            steps.append(batch.step)
+            if batch.step == 6:
+                break
+        assert steps == [2, 3, 4, 5, 6]
+
+
 async def test_after_a_rewind_a_loop_takes_new_batches_of_the_restored_version(run: Settings) -> None:
     """The version it told last was a later one, by which they would be too old."""
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
