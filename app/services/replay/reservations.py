@@ -6,6 +6,7 @@ once. A batch that is rewound has counted its uses, and has no reservation any m
 """
 
 from app.store.batches.store import BatchStore
+from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.samples import SampleStore
 from app.store.replay.store import ReplayStore
 
@@ -38,6 +39,8 @@ class UseReservations:
 
     async def release(self, run: str, batch_id: str) -> None:
         """Give back the reservation of a batch that was not committed."""
-        view, lease = await self._replay.view(run), await self._samples.lease(run, batch_id)
-        if view is not None and lease is not None:
-            await self._samples.end(run, lease, "given_back", view)
+        attempts = Attempts("give back replayed groups", run)
+        while attempts.again():
+            view, lease = await self._replay.view(run), await self._samples.lease(run, batch_id)
+            if view is None or lease is None or await self._samples.end(run, lease, "given_back", view):
+                return

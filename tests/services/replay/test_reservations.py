@@ -118,6 +118,24 @@ async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
     assert (await books(buffer)).samples.keys() == {batch.lease.batch_id}
 
 
+async def test_a_reservation_is_given_back_though_the_settings_of_the_buffer_change(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
+) -> None:
+    line, url = lossy
+    buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
+    await submit(buffer.process[0], 10)
+    await taken(buffer.process[0])
+    (reserved,) = (await buffer.books()).samples
+    line.hold(scripts.load("end_sample").digest.encode())
+    releasing = asyncio.create_task(process(url)[0].replay.reservations.release(RUN, reserved))
+    await wait_until(lambda: line.holds)
+    line.heal()
+    await buffer.configure(max_reuse=3)
+    await line.deliver_late()
+    await releasing
+    assert (await buffer.books()).samples == {}
+
+
 async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
 ) -> None:
