@@ -158,7 +158,7 @@ class Turns:
         return has_turn
 
     async def leave(self, run: str, *, listens: bool, again: bool) -> None:
-        """Stop using the turn. The last one who does passes it on if others wait, or could not say so.
+        """Stop using the turn. The last user passes it on if others wait, or if this process cannot hear it.
 
         Args:
             run: The run's name.

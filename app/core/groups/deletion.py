@@ -44,6 +44,11 @@ class SearchPosition(NamedTuple):
         return f"{self.state}:{environment}:{self.size}:{self.arrival}"
 
 
+def not_a_cursor() -> InvalidField:
+    """Return the error for a cursor that no answer gave."""
+    return InvalidField("is not a cursor: pass the cursor of the last answer, or none to begin", ("query", "cursor"))
+
+
 def parse_position(text: str) -> SearchPosition:
     """Parse ``str`` of a `SearchPosition`.
 
@@ -52,7 +57,7 @@ def parse_position(text: str) -> SearchPosition:
     """
     found = _CURSOR.fullmatch(text)
     if found is None:
-        raise InvalidField("is not a cursor: pass the cursor of the last answer, or none to begin", ("query", "cursor"))
+        raise not_a_cursor()
     state, environment, size, arrival = found.groups()
     return SearchPosition(state, -1 if environment == "-" else int(environment), int(size), int(arrival))
 

@@ -14,10 +14,10 @@ from math import isqrt
 from typing import NamedTuple
 
 from app.core.environments.record import EnvironmentRecord
-from app.core.groups.deletion import LANE_END, NO_ENVIRONMENT
+from app.core.groups.deletion import LANE_END, NO_ENVIRONMENT, not_a_cursor
 from app.core.model import LaneId, QueuedGroup, environment_key, environment_of
 from lachesis.wire.criteria import GroupCriteria
-from lachesis.wire.errors import EnvironmentNotFound, InvalidField
+from lachesis.wire.errors import EnvironmentNotFound
 from lachesis.wire.states import BUFFERED, DELIVERED, DROPPED, KEPT, LEASED, QUEUED
 
 LEFT = "left"
@@ -276,7 +276,7 @@ def parse_list_position(text: str) -> Position:
                     return BatchPosition(words[0], int(words[1]), words[2], int(words[3]))
                 case _:
                     return LeftPosition(int(words[0]), int(words[1]), words[2])
-    raise InvalidField("is not a cursor: pass the cursor of the last answer, or none to begin", ("query", "cursor"))
+    raise not_a_cursor()
 
 
 def _lane(owner: str, size: str) -> tuple[int, int]:

@@ -20,9 +20,9 @@ class SleepStore:
     async def of(self, runs: Sequence[str]) -> dict[str, Sleep | None]:
         """Identify the sleeps of runs, in one round trip; None for a run that is awake.
 
-        While the sleep of a run stays the same, only its clock changes of what `RunStore.view` reads for metrics. A
-        script that writes anything else advances the clock, or begins an epoch. A run with a replay buffer does not
-        sleep. Curricula change without waking their run.
+        While the sleep of a run stays the same, its metrics change only with its clock. A script that writes anything
+        else advances the clock, or begins an epoch. A run with a replay buffer does not sleep. Curricula change without
+        waking their run.
 
         Raises:
             StoreRefused: A key of one of them is of another type.
