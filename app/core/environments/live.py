@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_alive
-from app.core.environments.shares import ShareLimits, bounds_for
-from app.core.model import MOST_HINTS, NO_BOUNDS, Bounds
+from app.core.environments.shares import ShareLimits, binds, bounds_for
+from app.core.model import MOST_HINTS, Bounds
 
 
 class LiveEnvironments:
@@ -48,10 +48,10 @@ class LiveEnvironments:
         return self._bounds[batch_size]
 
     def binding(self, batch_size: int) -> Mapping[int, Bounds]:
-        """Return the bounds of those that have a minimum or a maximum. All others count as one environment."""
+        """Return the bounds that bind (`app.core.environments.shares.binds`). All others count as one environment."""
         if batch_size not in self._binding:
             bounds = self.bounds(batch_size)
-            self._binding[batch_size] = {key: own for key, own in bounds.items() if own is not NO_BOUNDS}
+            self._binding[batch_size] = {key: own for key, own in bounds.items() if binds(own, batch_size)}
         return self._binding[batch_size]
 
     def maximums(self, batch_size: int) -> Mapping[int, Bounds]:

@@ -66,12 +66,15 @@ def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) ->
     return size > limit_of(environment, batch_size, bounds)
 
 
+def binds(own: Bounds, batch_size: int) -> bool:
+    """Return whether the minimum or the maximum of an environment excludes some batches of this size."""
+    return own.minimum > 0 or (own.maximum is not None and own.maximum < batch_size)
+
+
 def bounded_environment(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
     """Return the environment whose bounds apply to a group, or None if it has no bounds that bind."""
-    if environment not in bounds:
-        return None
-    free = _bound(environment, bounds).minimum <= 0 and limit_of(environment, batch_size, bounds) == batch_size
-    return None if free else environment
+    own = None if environment is None else bounds.get(environment)
+    return environment if own is not None and binds(own, batch_size) else None
 
 
 def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:

@@ -81,7 +81,7 @@ def mix(
         fresh_fraction: The least fraction of it from the queue, above 0 to 1.
         lanes: The queue, as for `app.core.batches.selection.select`.
         candidates: Environment and size of groups from the replay buffer, as they were drawn.
-        shares: By environment id, for those that bind now.
+        shares: By environment id, for the live environments that have a share limit.
         debts: Sequences owed to environments before the batch.
     """
     bounds, replay = bounds_for(batch_size, shares), _lanes(candidates)

@@ -105,8 +105,8 @@ class ReplayMixing:
         drawn = [one.lane for one in candidates]
         every = with_unread(view.lanes, lanes)
         live = view.live
-        binding = {key: own for key, own in live.shares.items() if key in live.limited}
-        given = batch_size, fraction, every, drawn, binding, view.debts
+        limited_shares = {key: own for key, own in live.shares.items() if key in live.limited}
+        given = batch_size, fraction, every, drawn, limited_shares, view.debts
         is_large = len(candidates) + len(every) >= _MANY or heads_in(every) >= MANY_GROUPS
         mixed = await in_thread_if(is_large, mix, *given)
         if mixed is None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.core.batches.selection import select
 from app.core.environments.credits import Claim, RunCredits
 from app.core.environments.granting import Demand
-from app.core.environments.live import EnvironmentsById
+from app.core.environments.live import EnvironmentsById, LiveEnvironments
 from app.core.environments.pacing import Pacing
 from app.core.environments.record import EnvironmentRecord
 from app.core.model import Bounds, Lane, QueuedGroup
@@ -151,6 +151,12 @@ def test_environments_without_shares_need_no_bounds_of_their_own(view: DemandVie
     assert live.binding(batch_size).items() <= live.bounds(batch_size).items()
     found = select(batch_size, queue, live.binding(batch_size))
     assert found == select(batch_size, queue, live.bounds(batch_size))
+
+
+def test_shares_that_allow_every_number_of_sequences_do_not_bind() -> None:
+    free = {0: environment(0), 1: environment(1, max_share=1.0), 2: environment(2, min_share=0.01)}
+    limited = {3: environment(3, max_share=0.5), 4: environment(4, min_share=0.5)}
+    assert LiveEnvironments(free | limited).binding(8) == {3: Bounds(0, 4), 4: Bounds(4)}
 
 
 def test_an_unknown_environment_is_not_there() -> None:

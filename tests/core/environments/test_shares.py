@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.environments.shares import ShareLimits, bounds_for, debt_changes, settle_debts
+from app.core.environments.shares import ShareLimits, binds, bounds_for, debt_changes, settle_debts
 from app.core.model import Bounds
 
 SHARES = st.dictionaries(st.integers(0, 9), st.integers(0, 100), max_size=8)  # percent
@@ -84,6 +84,12 @@ def test_a_maximum_is_rounded_down_and_wins_over_a_larger_minimum(share: ShareLi
 def test_a_minimum_above_its_own_maximum_takes_nothing_from_others() -> None:
     shares = {0: ShareLimits(0.8, 0.3), 1: ShareLimits(0.6)}
     assert bounds_for(100, shares) == {0: Bounds(30, 30), 1: Bounds(60)}
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.none() | st.integers(0, 14))
+def test_bounds_bind_if_they_exclude_some_number_of_sequences(batch_size: int, least: int, most: int | None) -> None:
+    allowed = range(least, batch_size + 1 if most is None else most + 1)
+    assert binds(Bounds(least, most), batch_size) == any(count not in allowed for count in range(batch_size + 1))
 
 
 def test_a_debt_grows_by_shortfalls_and_shrinks_by_surpluses() -> None:
