@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.core.curriculum.bins import bin_distribution, bin_sizes, in_other_indexes
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
-from app.core.curriculum.strategies.table import numbers
+from app.core.curriculum.strategies.table import draws_candidates, numbers
 from app.core.numeric.zipf import zipf_total
 from lachesis.wire.curricula import CurriculumSettings
 
@@ -68,7 +68,7 @@ def metrics(
         found["mean_difficulty"] = totals.reward_sum / ranked
         found["min_difficulty"], found["max_difficulty"] = totals.reward_min, totals.reward_max
     found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, settings.n_bins))}
-    if parts and settings.strategy != "thompson":
+    if parts and not draws_candidates(settings):
         found["entropy"] = entropy(parts)
         found["effective_items"] = math.exp(found["entropy"])
         if not in_other_indexes(parts):

@@ -123,7 +123,7 @@ class SamplingDistribution:
         """Return an item with its bin and its probability."""
         ranks = {index: rank for index, rank in zip(self.indexes, item.ranks, strict=True) if rank >= 0}
         probability = None
-        if self.settings.strategy != "thompson":
+        if not table.draws_candidates(self.settings):
             probability = self.probabilities.of(ranks, self.census.named.get(item.category, ""))
         bin_ = bin_at(item.ranks[0], self.counts.length(ItemIndex.MEAN_REWARD), n_bins)
         return DrawnItem(item, bin_, probability, why)
@@ -190,7 +190,7 @@ class CurriculumSamples:
         """
         view = await self._store.existing(run, name)
         distribution = await self._distribution(view, request)
-        if distribution.parts and distribution.settings.strategy == "thompson":
+        if distribution.parts and table.draws_candidates(distribution.settings):
             probabilities = np.array(await self.bins_of(view, distribution))
             random = sampling.generator(distribution.seed, distribution.counter)
             drawn = random.choice(len(probabilities), request.n, p=probabilities / probabilities.sum()).tolist()
@@ -231,7 +231,7 @@ class CurriculumSamples:
         n_bins = view.settings.n_bins
         if not distribution.parts:
             return [0.0] * n_bins
-        if distribution.settings.strategy == "thompson":
+        if table.draws_candidates(distribution.settings):
             return await self._bins_of_the_best(view, distribution)
         others = in_other_indexes(distribution.parts)
         if not others:
@@ -275,7 +275,7 @@ class CurriculumSamples:
         counter = distribution.counter + own.attempt
         more = sampling.draws_for(wanted, distribution.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
-        if distribution.settings.strategy == "thompson":
+        if table.draws_candidates(distribution.settings):
             best = await self._best_keys(view, distribution, max(wanted, more), counter, idle_only=True)
             places = best[:more] if own.attempt == 0 else best  # other samples rarely took many of them since
             whys = [distribution.parts[0].why] * len(places)

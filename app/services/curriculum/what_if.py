@@ -7,6 +7,7 @@ from typing import Any
 
 from app.core.curriculum.checks import check_settings
 from app.core.curriculum.sampling import draws_for
+from app.core.curriculum.strategies import table
 from app.services.curriculum.sampling import CurriculumSamples, DrawnItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
@@ -80,7 +81,7 @@ class StrategyComparisons:
         distribution = await self._samples.distribution_of(view, settings, step, None)
         wanted = draws_for(n, distribution.counts.items, 0, 0)  # the generator's output depends on the number of draws
         found: list[DrawnItem] = []
-        if distribution.parts and settings.strategy == "thompson":
+        if distribution.parts and table.draws_candidates(settings):
             best = await self._samples.best(view, distribution, wanted)
             found = [
                 distribution.drawn_item(item, distribution.parts[0].why, view.settings.n_bins) for item in best[:n]

@@ -13,6 +13,7 @@ class _StrategyRules(NamedTuple):
     spans: Callable[[CurriculumSettings, int], tuple[Span, ...]] = lambda *_: ()
     numbers: Callable[[CurriculumSettings, ItemCounts, float], dict[str, float]] = lambda *_: {}
     needs_progress: Callable[[CurriculumSettings], bool] = lambda _: False
+    draws_candidates: bool = False
 
 
 _STRATEGIES: Mapping[CurriculumStrategy, _StrategyRules] = {
@@ -22,7 +23,7 @@ _STRATEGIES: Mapping[CurriculumStrategy, _StrategyRules] = {
         competence.parts, competence.spans, competence.numbers, competence.needs_progress
     ),
     "learnability": _StrategyRules(learnability.parts, learnability.spans),
-    "thompson": _StrategyRules(thompson.parts),
+    "thompson": _StrategyRules(thompson.parts, draws_candidates=True),
     "plr": _StrategyRules(plr.parts, plr.spans),
     "difficulty_pools": _StrategyRules(pools.parts, pools.spans, pools.numbers),
     "bandit": _StrategyRules(bandit.parts, numbers=bandit.numbers),
@@ -49,7 +50,7 @@ def parts(settings: CurriculumSettings, counts: ItemCounts, progress: float) -> 
 
     Returns:
         Parts whose probabilities sum to 1. Empty if there is no item, or the strategy would choose none of them (all
-        pools that have items have the weight 0). For `thompson`: the distribution of its candidates.
+        pools that have items have the weight 0). If the strategy `draws_candidates`: their distribution.
     """
     return _STRATEGIES[settings.strategy].parts(settings, counts, progress)
 
@@ -62,3 +63,8 @@ def numbers(settings: CurriculumSettings, counts: ItemCounts, progress: float) -
 def needs_progress(settings: CurriculumSettings) -> bool:
     """Return whether the strategy's distribution changes with the progress of training."""
     return _STRATEGIES[settings.strategy].needs_progress(settings)
+
+
+def draws_candidates(settings: CurriculumSettings) -> bool:
+    """Return whether the strategy compares candidates and takes the best. Then an item's probability has no formula."""
+    return _STRATEGIES[settings.strategy].draws_candidates
