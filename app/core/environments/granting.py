@@ -59,7 +59,7 @@ class Demand:
         self._run = run
         self._callers: dict[int, Demand] = {}
         self.view = view
-        whole = self._whole = view.config.batch_size
+        batch_size = self._batch_size = view.config.batch_size
         live = view.live
         gone = no_longer_awaited(view, scarce_now(view)) - {caller}
         self._alive = {key: env for key, env in live.records.items() if key not in gone}
@@ -68,20 +68,21 @@ class Demand:
         if gone:  # other environments make their part
             without = {key: replace(live.records[key], min_share=None) for key in gone}
             live = LiveEnvironments({**live.records, **without})
-        self._limits = live.bounds(whole)
-        self._usable = _usable(view, self._alive, whole, self._limits)
-        self._batch_size = needed_from_queue(whole, view.policy.fresh_fraction, unfilled=view.unfilled)
-        self._is_whole = self._batch_size == whole  # the rest is replayed
-        bounds = self._limits if self._is_whole else live.bounds(self._batch_size)
+        self._limits = live.bounds(batch_size)
+        self._usable = _usable(view, self._alive, batch_size, self._limits)
+        needed = needed_from_queue(batch_size, view.policy.fresh_fraction, unfilled=view.unfilled)
+        self._needed_from_queue = needed
+        self._is_whole = needed == batch_size  # the rest is replayed
+        bounds = self._limits if self._is_whole else live.bounds(needed)
         self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
-        claims = {key: self._claim(key, env, bounds, whole) for key, env in self._alive.items()}
+        claims = {key: self._claim(key, env, bounds, batch_size) for key, env in self._alive.items()}
         others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
-        self._credits = RunCredits(self._batch_size, self._horizon, claims, others)
+        self._credits = RunCredits(needed, self._horizon, claims, others)
         self._has_live_lease = _has_live_lease(view)
 
-    def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], whole: int) -> Claim:
+    def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], batch_size: int) -> Claim:
         own = bounds.get(key, NO_BOUNDS)
-        if is_oversized((key, env.group_size), whole, self._limits):
+        if is_oversized((key, env.group_size), batch_size, self._limits):
             return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part
         return Claim(env.weight, own, self._usable[key])
 
@@ -132,7 +133,7 @@ class Demand:
             return _INTAKE_PAUSED
         if self._horizon == 0:
             return awaited_version(self.view)
-        group_size, limit = max(1, self._alive[caller].group_size), limit_of(caller, self._whole, self._limits)
+        group_size, limit = max(1, self._alive[caller].group_size), limit_of(caller, self._batch_size, self._limits)
         if group_size <= limit:
             return None
         return f"its groups have {group_size} sequences, and it may have at most {limit} of a batch"
@@ -140,7 +141,7 @@ class Demand:
     def _usable_sequences(self, caller: int, groups: int) -> int:
         """Return how many sequences of groups of an environment can enter a batch."""
         group_size = self._alive[caller].group_size
-        return 0 if is_oversized((caller, group_size), self._whole, self._limits) else groups * group_size
+        return 0 if is_oversized((caller, group_size), self._batch_size, self._limits) else groups * group_size
 
     def _may_complete(self, caller: int, more_groups: int) -> bool:
         """Return whether no environment has credits to start a group. Then one may have to complete a batch."""
@@ -224,12 +225,12 @@ class Demand:
     @cached_property
     def completion(self) -> Completion:
         """The environment that completes a batch. The cost is about that of choosing a batch."""
-        return self._completion_of(self._batch_size)
+        return self._completion_of(self._needed_from_queue)
 
     @property
     def _can_complete(self) -> bool:
         """Whether groups of live environments can complete a batch: its fresh part, or all of it."""
-        return self.completion.possible or (not self._is_whole and self._completion_of(self._whole).possible)
+        return self.completion.possible or (not self._is_whole and self._completion_of(self._batch_size).possible)
 
     def _completion_of(self, batch_size: int) -> Completion:
         return completion(batch_size, self._lanes, self._limits, _makers(self.view, self._alive))
@@ -241,8 +242,9 @@ class Demand:
     @cached_property
     def _holds_a_batch(self) -> bool:
         """Whether the existing groups complete a batch within all bounds, if trainers take none of them."""
-        groups = usable_groups(self._batch_size, self._lanes, self._limits)
-        return attainable(self._batch_size, supplies_of(self._batch_size, groups, self._limits))
+        needed = self._needed_from_queue
+        groups = usable_groups(needed, self._lanes, self._limits)
+        return attainable(needed, supplies_of(needed, groups, self._limits))
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no batch is leased, no group can be replayed, and no environment has credits."""
@@ -255,7 +257,7 @@ class Demand:
         """
         if needed.size == self.view.environments[needed.environment].group_size:
             return True
-        most = _MOST_UNCERTAIN * self._horizon * self._batch_size
+        most = _MOST_UNCERTAIN * self._horizon * self._needed_from_queue
         return not self.view.running.get(needed.environment) and self._usable[needed.environment] < most
 
 
