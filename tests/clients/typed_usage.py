@@ -152,9 +152,9 @@ async def curriculum(settings: Settings) -> None:
         assert_type(await shared.metrics(), dict[str, float])
         assert_type(await shared.what_if(strategy="thompson"), Comparison)
         assert_type(await shared.load_state(await shared.state()), StateLoaded)
-        assert_type(await shared.give_back(await shared.sample(2), ["gsm8k/17"]), int)
+        assert_type(await shared.release(await shared.sample(2), ["gsm8k/17"]), int)
         assert_type(await AsyncTrainer(settings).curriculum("gsm8k").info(), CurriculumInfo)
-        async for known in shared.known_items(sort="signal", descending=True):
+        async for known in shared.list_items(sort="signal", descending=True):
             assert_type(known, Item)
         await shared.change(n_bin=3)  # type: ignore[call-arg]
         await shared.set_up(strategy="hardest")  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ class CurriculumCalls:
     def change_item(self, key: str, change: wire.ItemChange) -> Call[wire.ItemDetails]:
         return Call("PATCH", self._item(key), model_reader(wire.ItemDetails), **json_body(change))
 
-    def forget_item(self, key: str) -> Call[None]:
+    def delete_item(self, key: str) -> Call[None]:
         return Call("DELETE", self._item(key), read_nothing)
 
     def observe(self, observations: wire.Observations) -> Call[wire.Observed]:

@@ -127,7 +127,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         """Draw items to try, and prefetch some: ``async for item in curriculum.items()``, in any number of tasks.
 
         An item of the stream is in flight until it is observed, or until ``in_flight_ttl_s`` is over. Other requests
-        get other items. The stream waits while all items are in flight. When the stream is closed, it gives back unused
+        get other items. The stream waits while all items are in flight. When the stream is closed, it releases unused
         items.
 
         Args:
@@ -152,7 +152,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
             return await self._sender.send(self._calls.sample(_body(count, request_id=request_id, **how)), budget_s)
 
         where = f"run {self.settings.run}, curriculum {self.name}"
-        queue = ItemQueue(sample, self._release, self._observer.counted, prefetch, wait_s, where)
+        queue = ItemQueue(sample, self._release_keys, self._observer.counted, prefetch, wait_s, where)
         self._queues = [*(queue for queue in self._queues if not queue.ended), queue]
         return AsyncItemStream(queue)
 
@@ -185,7 +185,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     async def sample(self, n: int, **how: Unpack[HowSampled]) -> SampledItems:
         """Draw up to ``n`` different items, at most 4096. Rollout loops usually use `items`.
 
-        The items are in flight until they are observed or given back, or until ``in_flight_ttl_s`` is over.
+        The items are in flight until they are observed or released, or until ``in_flight_ttl_s`` is over.
 
         Args:
             n: How many.
@@ -197,7 +197,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         """
         return await self._sender.send(self._calls.sample(_body(n, request_id=str(uuid.uuid4()), **how)))
 
-    async def give_back(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
+    async def release(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
         """Release unused items of a `sample`, so that other requests can get them.
 
         Args:
@@ -211,7 +211,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
             CurriculumNotFound: The run has no curriculum with this name.
         """
         keys = [key_of(item) for item in (sample.items if items is None else items)]
-        return await self._release(sample.sample, keys) if sample.sample and keys else 0
+        return await self._release_keys(sample.sample, keys) if sample.sample and keys else 0
 
     async def bins(self, n: int, **how: Unpack[HowSampled]) -> list[int]:
         """Draw ``n`` bins, at most 4096. Bin 0 is the easiest. No item is handed out.
@@ -295,16 +295,16 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         """
         return await self._sender.send(self._calls.change_item(key, checked(ItemChange, **changes)))
 
-    async def forget_item(self, key: str) -> None:
+    async def delete_item(self, key: str) -> None:
         """Delete the item with this ``key``, and its statistics.
 
         Raises:
             InvalidField: The key is not allowed.
             ItemNotFound: There is no item with this key.
         """
-        await self._sender.send(self._calls.forget_item(key))
+        await self._sender.send(self._calls.delete_item(key))
 
-    async def known_items(
+    async def list_items(
         self, *, in_bin: int | None = None, sort: ItemSorting = "mean_reward", descending: bool = False
     ) -> AsyncGenerator[Item, None]:
         """List all items, page by page. No item is handed out.
@@ -417,7 +417,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     async def _register(self, lines: Sequence[bytes]) -> ItemsRegistered:
         return await self._sender.send(self._calls.register(lines))
 
-    async def _release(self, sample: str, keys: Sequence[str], budget_s: float | None = None) -> int:
+    async def _release_keys(self, sample: str, keys: Sequence[str], budget_s: float | None = None) -> int:
         asked = checked(ReleaseItems, items=list(keys))
         return (await self._sender.send(self._calls.release(sample, asked), budget_s)).released
 

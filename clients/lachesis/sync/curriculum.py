@@ -111,7 +111,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         """Draw items to try, and prefetch some: ``for item in curriculum.items()``, in any number of threads.
 
         An item of the stream is in flight until it is observed, or until ``in_flight_ttl_s`` is over. Other requests
-        get other items. The stream waits while all items are in flight. When the stream is closed, it gives back unused
+        get other items. The stream waits while all items are in flight. When the stream is closed, it releases unused
         items.
 
         Args:
@@ -161,7 +161,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
     def sample(self, n: int, **how: Unpack[HowSampled]) -> SampledItems:
         """Draw up to ``n`` different items, at most 4096. Rollout loops usually use `items`.
 
-        The items are in flight until they are observed or given back, or until ``in_flight_ttl_s`` is over.
+        The items are in flight until they are observed or released, or until ``in_flight_ttl_s`` is over.
 
         Args:
             n: How many.
@@ -173,7 +173,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         """
         return self._portal.run(self._async.sample(n, **how))
 
-    def give_back(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
+    def release(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
         """Release unused items of a `sample`, so that other requests can get them.
 
         Args:
@@ -187,7 +187,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
             CurriculumNotFound: The run has no curriculum with this name.
         """
         keys = [key_of(item) for item in (sample.items if items is None else items)]
-        return self._portal.run(self._async._release(sample.sample, keys)) if sample.sample and keys else 0
+        return self._portal.run(self._async._release_keys(sample.sample, keys)) if sample.sample and keys else 0
 
     def bins(self, n: int, **how: Unpack[HowSampled]) -> list[int]:
         """Draw ``n`` bins, at most 4096. Bin 0 is the easiest. No item is handed out.
@@ -267,16 +267,16 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         """
         return self._portal.run(self._async.change_item(key, **changes))
 
-    def forget_item(self, key: str) -> None:
+    def delete_item(self, key: str) -> None:
         """Delete the item with this ``key``, and its statistics.
 
         Raises:
             InvalidField: The key is not allowed.
             ItemNotFound: There is no item with this key.
         """
-        self._portal.run(self._async.forget_item(key))
+        self._portal.run(self._async.delete_item(key))
 
-    def known_items(
+    def list_items(
         self, *, in_bin: int | None = None, sort: ItemSorting = "mean_reward", descending: bool = False
     ) -> Iterator[Item]:
         """List all items, page by page. No item is handed out.
@@ -291,7 +291,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
             CurriculumNotFound: The run has no curriculum with this name.
         """
         return self._portal.each(
-            self._async.known_items(in_bin=in_bin, sort=sort, descending=descending), lambda one: one
+            self._async.list_items(in_bin=in_bin, sort=sort, descending=descending), lambda one: one
         )
 
     def metrics(self, step: int | None = None, total_steps: int | None = None) -> dict[str, float]:

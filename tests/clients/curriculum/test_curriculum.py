@@ -160,8 +160,8 @@ async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: A
     assert (await curriculum.info()).in_flight == 1
     sample = await curriculum.sample(12)
     assert tried not in {item.key for item in sample.items}
-    assert await curriculum.give_back(sample, sample.items[:2]) == 2
-    assert await curriculum.give_back(sample) == len(sample.items) - 2
+    assert await curriculum.release(sample, sample.items[:2]) == 2
+    assert await curriculum.release(sample) == len(sample.items) - 2
     assert (await curriculum.info()).in_flight == 1
 
 
@@ -219,7 +219,7 @@ async def test_observations_whose_answer_was_lost_are_counted_once(
         await curriculum.observe(key, [float(number)])
     await curriculum.flush()
     assert proxy.cuts == 1
-    known = [item async for item in curriculum.known_items()]
+    known = [item async for item in curriculum.list_items()]
     assert {item.key: item.mean_reward for item in known} == {key: number for number, key in enumerate(KEYS)}
     assert {item.count for item in known} == {1}
 
@@ -342,7 +342,7 @@ async def test_wrong_values_are_found_before_anything_is_sent(curriculum: AsyncC
     with pytest.raises(InvalidField, match="rewards: "):
         await curriculum.observe("sum/1", [])
     for key in (17, None, "", "x" * 513):
-        for of_item in (curriculum.item, curriculum.change_item, curriculum.forget_item):
+        for of_item in (curriculum.item, curriculum.change_item, curriculum.delete_item):
             with pytest.raises(InvalidField, match=r"key: (Input|String) should "):
                 await of_item(key)  # type: ignore[arg-type]
         with pytest.raises(InvalidField, match=r"item: (Input|String) should "):

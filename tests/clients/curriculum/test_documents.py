@@ -86,10 +86,10 @@ async def test_an_item_is_found_changed_and_forgotten_whatever_its_key(curriculu
     await curriculum.observe(key, [1.0, 0.0])
     await curriculum.flush()
     assert (await curriculum.item(key)).history == [0.5]
-    await curriculum.forget_item(key)
+    await curriculum.delete_item(key)
     with pytest.raises(ItemNotFound):
         await curriculum.item(key)
-    assert {item.key async for item in curriculum.known_items()} == {*ODD_KEYS, *STORED.values()} - {key}
+    assert {item.key async for item in curriculum.list_items()} == {*ODD_KEYS, *STORED.values()} - {key}
 
 
 async def test_dots_are_no_key_of_a_new_item(curriculum: AsyncCurriculum) -> None:
@@ -101,12 +101,12 @@ async def test_dots_are_no_key_of_a_new_item(curriculum: AsyncCurriculum) -> Non
 
 async def test_what_is_known_of_items_is_shown_page_by_page_in_order(curriculum: AsyncCurriculum) -> None:
     await curriculum.register({"key": f"{number:04}", "prior": number / 1500} for number in range(1500))
-    easiest = [item.key async for item in curriculum.known_items(descending=True)]
+    easiest = [item.key async for item in curriculum.list_items(descending=True)]
     assert easiest == [f"{number:04}" for number in reversed(range(1500))]
-    hard = [item.key async for item in curriculum.known_items(in_bin=2)]
+    hard = [item.key async for item in curriculum.list_items(in_bin=2)]
     assert sorted(hard) == [f"{number:04}" for number in range(500)]
     with pytest.raises(InvalidField):
-        await anext(curriculum.known_items(sort="beauty"))  # type: ignore[arg-type]
+        await anext(curriculum.list_items(sort="beauty"))  # type: ignore[arg-type]
 
 
 async def test_other_settings_are_compared_and_numbers_are_returned_without_handing_anything_out(
@@ -224,7 +224,7 @@ async def test_without_an_event_loop_it_is_the_same(run: Settings) -> None:
             with Environment("sums", run) as environment:
                 environment.curriculum().observe("a", [0.0])
             assert curriculum.item("a").count == 1
-            assert len(list(curriculum.known_items())) == 10
+            assert len(list(curriculum.list_items())) == 10
             file = io.BytesIO()
             curriculum.save_state(file)
             assert len(file.getvalue().splitlines()) == len(curriculum.state().splitlines()) == 12
