@@ -8,7 +8,8 @@ from itertools import chain
 
 from app.core.batches.leases import seconds_left
 from app.core.environments.completion import Completion, Maker, Needed, completion
-from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
+from app.core.environments.credits import Claim, Credit, RunCredits
+from app.core.environments.horizon import horizon_of
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
@@ -98,8 +99,8 @@ class Demand:
             caller: The environment that asks. It counts as alive.
             running: Number of groups that its members run. None means the number in the view.
             is_new: Whether the view is as new as ``running``. The search for groups that complete a batch is expensive.
-                So with an older view and another ``running``, the answer leaves these groups out. A newer view has
-                them.
+                So with an older view that has another number, the answer omits these groups. A later call with a newer
+                view returns them.
         """
         if caller not in self._alive:
             return self.seen_by(caller).of(caller, running, is_new=is_new)

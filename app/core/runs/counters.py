@@ -63,7 +63,7 @@ _NO_VERSIONS = VersionCycle()
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Batches that were trained on and are in no policy version yet, for `app.core.environments.credits`.
+    """Batches that were trained on and are in no policy version yet, for `app.core.environments.horizon`.
 
     Attributes:
         batches: Acknowledged batches with groups that name a version, minus those that a version was set for. Below 0

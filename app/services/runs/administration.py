@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.access.rate_limits import limits_of
-from app.core.environments.credits import after_version
+from app.core.environments.horizon import after_version
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import QueueView, RunView
 from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emit
