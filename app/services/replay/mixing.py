@@ -36,7 +36,9 @@ from app.store.replay.view import ReplayView
 from lachesis.wire.replay import Sampling
 from lachesis.wire.states import SAMPLEABLE, DropReason
 
-_TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: factor on the number needed, spare ones, largest number
+_CANDIDATES_PER_NEEDED = 4
+_SPARE_CANDIDATES = 16
+_MOST_CANDIDATES = 4096
 _MANY = 256
 _ATTEMPTS = 16
 _NOT_DRAWN = Sampling(strategy="fifo")  # a reservation names its chunks: each has the probability 1, as in fifo
@@ -190,7 +192,8 @@ class ReplayMixing:
 def _wanted(view: QueueView, room: int) -> int:
     """Return how many candidates to draw to replay ``room`` sequences."""
     sizes = [size for _, size in view.lanes] + [one.group_size for one in view.environments.values()]
-    return min(_MOST, _TIMES * ceil(room / max(1, min(sizes, default=1))) + _SPARE)
+    needed = ceil(room / max(1, min(sizes, default=1)))
+    return min(_MOST_CANDIDATES, _CANDIDATES_PER_NEEDED * needed + _SPARE_CANDIDATES)
 
 
 def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
