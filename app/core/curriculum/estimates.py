@@ -136,23 +136,28 @@ def posterior(settings: CurriculumSettings, estimate: Estimate) -> Posterior:
     """Return the posterior of an item's pass rate, from Beta(1, 1). A prior counts until the first observation."""
     passed, failed = estimate.passed, estimate.failed
     if estimate.count == 0 and estimate.prior is not None:
-        share = pass_share(settings, estimate.prior)
-        passed, failed = share * settings.prior_weight, (1 - share) * settings.prior_weight
+        passed, failed = map(float, _evidence_of_prior(settings, np.float64(estimate.prior)))
     return Posterior(1 + passed, 1 + failed)
 
 
 def posteriors(settings: CurriculumSettings, evidence: Evidence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the two parameters of the posterior of each item, as `posterior` does."""
-    shares = _pass_shares(settings, evidence.prior)
+    passed, failed = _evidence_of_prior(settings, evidence.prior)
     by_prior = ~np.isnan(evidence.prior)
-    passed = np.where(by_prior, shares * settings.prior_weight, evidence.passed)
-    failed = np.where(by_prior, (1 - shares) * settings.prior_weight, evidence.failed)
-    return 1 + passed, 1 + failed
+    return 1 + np.where(by_prior, passed, evidence.passed), 1 + np.where(by_prior, failed, evidence.failed)
 
 
 def pass_share(settings: CurriculumSettings, reward: float) -> float:
     """Return the share of a reward that counts as a pass, 0 to 1."""
     return float(_pass_shares(settings, np.float64(reward)))
+
+
+def _evidence_of_prior(
+    settings: CurriculumSettings, prior: NDArray[np.float64] | np.float64
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the passes and the failures that a prior counts as."""
+    shares = _pass_shares(settings, prior)
+    return shares * settings.prior_weight, (1 - shares) * settings.prior_weight
 
 
 def _pass_shares(settings: CurriculumSettings, rewards: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
