@@ -190,6 +190,22 @@ async def test_a_large_sample_takes_several_short_commands_and_gets_the_same_ite
     await connection.aclose()
 
 
+async def test_the_best_candidate_is_drawn_predicted_and_counted_in_its_bin(process: Start) -> None:
+    services, _ = process()
+    await make(services, strategy="thompson", n_bins=5)
+    await register(services, *ITEMS)
+    best, *others = ITEMS
+    await observe(services, {best: [0.0, 1.0] * 25, **dict.fromkeys(others, [1.0] * 50)})
+    predicted = (await services.curriculum.comparisons.compare(RUN, NAME, {}, 1, 0)).current
+    assert predicted.bins == pytest.approx((0, 0, 0, 0, 1), abs=0.01)
+    assert (await services.curriculum.samples.bins(RUN, NAME, CurriculumSampleRequest(9))).bins == (4,) * 9
+    drawn = await sample(services, 1)
+    for (item,) in (predicted.items, drawn.items):
+        assert (item.item.key, item.probability) == (best, None)
+    shown = await services.curriculum.administration.metrics(RUN, NAME, None, None)
+    assert not {"curriculum/entropy", "curriculum/bin_0_probability"} & shown.keys()
+
+
 async def test_a_draw_from_very_many_items_holds_up_no_other_request() -> None:
     """Nearly all probability is on fewer items than wanted, so a draw looks at all of them."""
     few, many = (
