@@ -24,7 +24,7 @@ from app.api.wire.curriculum import (
 from app.core.access.permissions import Permission
 from app.core.curriculum.indexes import ItemIndex
 from app.services.curriculum.sampling import CurriculumSampleRequest
-from app.store.curriculum.entries import ItemWrite as StoredNewItem
+from app.store.curriculum.entries import ItemWrite
 from lachesis.wire import curriculum_items as wire
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
@@ -187,7 +187,7 @@ async def change_item(run: NamedRun, curriculum: Name, key: Key, services: Servi
     if given.get("metadata") is not None:
         given["metadata"] = _metadata_text(given["metadata"], ("metadata",))
     changes = {name: none[name] if value is None else value for name, value in given.items()}
-    await services.curriculum.items.change(run, curriculum, StoredNewItem(key, **changes))
+    await services.curriculum.items.change(run, curriculum, ItemWrite(key, **changes))
     return await _item_reply(services, run, curriculum, key)
 
 
@@ -273,7 +273,7 @@ async def _item_reply(services: ServicesDep, run: str, curriculum: str, key: str
     )
 
 
-def _new_items(body: bytes) -> list[StoredNewItem]:
+def _new_items(body: bytes) -> list[ItemWrite]:
     said: dict[tuple[str, str], tuple[int, Any]] = {}
     stored = []
     for position, item in enumerate(parse(NewItems, body).items):
@@ -287,9 +287,9 @@ def _new_items(body: bytes) -> list[StoredNewItem]:
     return stored
 
 
-def _stored(item: NewItem, position: int) -> StoredNewItem:
+def _stored(item: NewItem, position: int) -> ItemWrite:
     text = None if item.metadata is None else _metadata_text(item.metadata, ("items", position, "metadata"))
-    return StoredNewItem(item.key, item.category, item.prior, text)
+    return ItemWrite(item.key, item.category, item.prior, text)
 
 
 def _observations(body: bytes) -> wire.Observations:
