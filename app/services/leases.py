@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from app.core.batches.leases import Lease, lease_deadline_ms
+from app.core.batches.leases import Lease, extended_deadline_ms
 from app.store.batches.view import BatchEnd
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import LeaseLost, NotFound
@@ -50,7 +50,7 @@ class LeaseKind(ABC, Generic[V]):
 
     Attributes:
         noun: The name of the thing in messages: ``batch``.
-        may_shorten: Whether an extension may move the deadline to an earlier time. False if ranks share a lease.
+        may_shorten: Whether an extension may move the deadline to an earlier time. False for batches, true for samples.
     """
 
     noun: str
@@ -118,6 +118,8 @@ class LeaseKind(ABC, Generic[V]):
     async def extend(self, run: str, leased_id: str, lease_id: str, lease_s: float | None) -> float:
         """Move the deadline of a lease to ``lease_s`` seconds from now; None for the run's default.
 
+        A later deadline stays, unless `may_shorten`.
+
         Returns:
             Seconds until the deadline.
 
@@ -129,9 +131,9 @@ class LeaseKind(ABC, Generic[V]):
             reading = await self.read(run, leased_id)
             lease = self._lease_of(run, leased_id, reading, lease_id, None)
             assert lease is not None, "a lease does not end by an extension"  # noqa: S101
-            deadline_ms = lease_deadline_ms(reading.clock_ms, lease_s, reading.lease_s)
-            if not self.may_shorten:
-                deadline_ms = max(lease.deadline_ms, deadline_ms)
+            deadline_ms = extended_deadline_ms(
+                lease, reading.clock_ms, lease_s, reading.lease_s, may_shorten=self.may_shorten
+            )
             if await self.change(run, lease, replace(lease, deadline_ms=deadline_ms)):
                 return (deadline_ms - reading.clock_ms) / 1000
 

@@ -59,6 +59,21 @@ async def test_a_trainer_that_asks_again_gets_the_same_batch(client: httpx.Async
     assert (await taken(client, request_id="trainer-0.1"))["step"] == 2, "by then it is another batch's request"
 
 
+async def test_a_repeated_take_extends_the_lease_and_never_shortens_it(client: httpx.AsyncClient) -> None:
+    """The repetition may come after an extension that its trainer relies on."""
+    await make_run(client)
+    await submit(client, "a", "b")
+    first = await taken(client, request_id="step-1", lease_s=20)
+    longer = await taken(client, request_id="step-1", lease_s=40)
+    assert longer["lease_s"] == 40
+    assert (await end(client, first, "extend", lease_s=LONG_S)).json()["lease_s"] == LONG_S
+    late = await taken(client, request_id="step-1", lease_s=20)
+    assert late["lease"] == first["lease"]
+    assert late["lease_s"] > LONG_S / 2, "the answer is how long the lease really lasts"
+    (held,) = await leased_batches(client)
+    assert held["expires_s"] > LONG_S / 2
+
+
 @pytest.mark.parametrize("outage_s", [33, 3600])
 async def test_an_outage_does_not_end_the_lease_of_a_trainer_that_lives(
     client: httpx.AsyncClient, redis_url: str, redis_client: Redis, outage_s: int

@@ -153,7 +153,7 @@ class RunModel:
             if not request or batch.state != "held" or batch.request != request:
                 continue
             if batch.deadline > self.now or self._is_whole(batch):
-                batch.deadline = self.now + lease_s
+                batch.deadline = max(batch.deadline, self.now + lease_s)
                 return batch
         self.tick()
         if self.serving_paused:

@@ -152,7 +152,7 @@ class BatchLeases:
     async def extend(self, run: str, batch_id: str, lease_id: str, lease_s: float | None) -> float:
         """Extend the lease of a batch, and return the seconds until its deadline.
 
-        The latest deadline counts, because ranks share a lease.
+        A later deadline stays.
 
         Raises:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.

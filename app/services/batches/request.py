@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from app.core.batches.leases import Lease, LeasedGroup, lease_deadline_ms
+from app.core.batches.leases import Lease, LeasedGroup, extended_deadline_ms, lease_deadline_ms
 from app.core.model import NotReady
 from app.core.ranks.micro_batches import MicroBatches
 from app.core.ranks.requests import ShardRequest, shared
@@ -69,10 +69,9 @@ class BatchRequest:
         return next((lease for lease in held if lease.request_id == self.request_id), None)
 
     def renewed(self, lease: Lease, view: QueueView) -> Lease:
-        """Return a lease that a trainer holds already, with its deadline extended."""
-        deadline_ms = self.deadline_ms(view)
-        if self.shard_request is not None:
-            deadline_ms = max(lease.deadline_ms, deadline_ms)  # other ranks may need it longer
+        """Return a lease that a trainer holds already, with its deadline extended. A later deadline stays."""
+        default_s = view.policy.lease_s
+        deadline_ms = extended_deadline_ms(lease, view.clock_ms, self.lease_s, default_s, may_shorten=False)
         return replace(lease, deadline_ms=deadline_ms)
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, is_expired, lease_deadline_ms
+from app.core.batches.leases import Lease, extended_deadline_ms, is_expired, lease_deadline_ms
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
 from app.services.leases import LeaseKind, LeaseReading
@@ -169,11 +169,14 @@ class ReplaySamples:
         if is_expired(held, view.context.clock_ms):
             await self._samples.end(run, held, "expired", view)
             return None
-        longer = replace(held, deadline_ms=lease_deadline_ms(view.context.clock_ms, request.lease_s, view.lease_s))
+        deadline_ms = extended_deadline_ms(
+            held, view.context.clock_ms, request.lease_s, view.lease_s, may_shorten=self._leased.may_shorten
+        )
+        extended = replace(held, deadline_ms=deadline_ms)
         manifest = await self._samples.manifest(run, held.batch_id)
-        if manifest is None or not await self._samples.change(run, held, longer):
+        if manifest is None or not await self._samples.change(run, held, extended):
             return None
-        return replace(await self._sample(run, longer, manifest, view), repeated=True)
+        return replace(await self._sample(run, extended, manifest, view), repeated=True)
 
     def _lease(self, request: ReplaySampleRequest, view: ReplayView) -> Lease:
         return Lease(

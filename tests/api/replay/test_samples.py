@@ -50,6 +50,16 @@ async def test_a_request_that_is_repeated_gets_the_same_sample(client: httpx.Asy
     assert (await state(client))["samples_held"] == 1
 
 
+async def test_the_last_request_decides_how_long_a_sample_is_held(client: httpx.AsyncClient) -> None:
+    await make_buffer(client)
+    await insert(client, range(8))
+    first = await take(client, num_chunks=2, request_id="step-1", lease_s=600)
+    assert (await end(client, first, "extend", lease_s=60)).json()["lease_s"] == 60
+    for lease_s in (20, 100):
+        again = await take(client, num_chunks=2, request_id="step-1", lease_s=lease_s)
+        assert (again["lease"], again["lease_s"]) == (first["lease"], lease_s)
+
+
 @pytest.mark.parametrize("strategy", ["uniform", "fifo", "proportional"])
 async def test_simultaneous_requests_of_one_id_get_one_sample_from_any_process(start: Start, strategy: str) -> None:
     """The store recognises the request: a process recognises it even if another process served it first."""

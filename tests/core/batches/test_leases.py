@@ -13,6 +13,7 @@ from app.core.batches.leases import (
     as_quarantined,
     as_returned,
     as_rewound,
+    extended_deadline_ms,
     in_saved_state,
     is_exhausted,
     is_expired,
@@ -42,6 +43,16 @@ def held(delivery_count: int = 1, deadline_ms: int = 100) -> Lease:
 @pytest.mark.parametrize(("asked_s", "deadline_ms"), [(None, 60_100), (0.0, 100), (1.5, 1600)])
 def test_a_lease_lasts_as_long_as_was_asked_or_by_default(asked_s: float | None, deadline_ms: int) -> None:
     assert lease_deadline_ms(100, asked_s, 60.0) == deadline_ms
+
+
+@given(leases, moments, st.none() | st.floats(0, 0.02), st.floats(0, 0.02))
+def test_an_extension_asks_like_a_new_lease_and_shortens_only_what_it_may(
+    lease: Lease, clock_ms: int, asked_s: float | None, default_s: float
+) -> None:
+    asked = clock_ms, asked_s, default_s
+    as_if_new = lease_deadline_ms(*asked)
+    assert extended_deadline_ms(lease, *asked, may_shorten=True) == as_if_new
+    assert extended_deadline_ms(lease, *asked, may_shorten=False) == sorted([lease.deadline_ms, as_if_new])[-1]
 
 
 @pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
