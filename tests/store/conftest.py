@@ -124,7 +124,7 @@ class Store:
 
     async def acknowledge(self, *leases: Lease, keep: bool = False) -> int:
         """End leases. The history of their groups is known for an hour."""
-        ended = await self.batches.acknowledge(RUN, leases, keep=keep, history_ms=LASTING_MS)
+        ended = await self.batches.acknowledge(RUN, leases, keep=keep, remembered_ms=LASTING_MS)
         return len(ended.batches)
 
     async def view(self) -> RunView:

@@ -82,7 +82,7 @@ class Retention:
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy, epoch: int | None = None) -> Acknowledged:
         ended = await self._batches.acknowledge(
-            run, leases, keep=_keeps(policy), history_ms=policy.remembered_ms, epoch=epoch
+            run, leases, keep=_keeps(policy), remembered_ms=policy.remembered_ms, epoch=epoch
         )
         for lease in leases:
             if lease.batch_id in ended.batches:

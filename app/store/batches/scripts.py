@@ -50,7 +50,7 @@ class RewoundLease(NamedTuple):
 
 @script
 def acknowledge_batches(
-    keys: RunKeys, *, keep: bool, history_ms: int, epoch: int | None, batches: Sequence[EndedLease]
+    keys: RunKeys, *, keep: bool, remembered_ms: int, epoch: int | None, batches: Sequence[EndedLease]
 ) -> None: ...
 
 
@@ -93,7 +93,7 @@ def discard_batch(
     seen: str,
     step: int,
     reason: str,
-    history_ms: int,
+    remembered_ms: int,
     debt_changes: Sequence[tuple[int, int]],
 ) -> None: ...
 
@@ -118,7 +118,7 @@ def requeue_batch(
     seen: str,
     lease_id: str,
     step: int,
-    history_ms: int,
+    remembered_ms: int,
     debt_changes: Sequence[tuple[int, int]],
     queued_groups: Sequence[RequeuedRow],
 ) -> None: ...

@@ -209,7 +209,7 @@ class BatchStore:
         return bool(await self._connection.run(command))
 
     async def acknowledge(
-        self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int, epoch: int | None = None
+        self, run: str, leases: Sequence[Lease], *, keep: bool, remembered_ms: int, epoch: int | None = None
     ) -> Acknowledged:
         """End leases that are still as they were read. Their groups are delivered.
 
@@ -217,9 +217,9 @@ class BatchStore:
             run: The run's name.
             leases: The leases.
             keep: Whether their batches are kept for a rewind.
-            history_ms: How long the history of their groups is kept.
-            epoch: The epoch that ``keep`` and ``history_ms`` depend on. If it has changed, no lease ends. None if they
-                were just read.
+            remembered_ms: How long the ends of the batches are remembered, `Policy.remembered_ms`.
+            epoch: The epoch that ``keep`` and ``remembered_ms`` depend on. If it has changed, no lease ends. None if
+                they were just read.
 
         Returns:
             Which ended; how many of their groups entered the replay buffer, in no chunk yet; how many came from
@@ -229,7 +229,7 @@ class BatchStore:
         command = scripts.acknowledge_batches(
             keys,
             keep=keep,
-            history_ms=max(history_ms, SHORTEST_MEMORY_MS),
+            remembered_ms=max(remembered_ms, SHORTEST_MEMORY_MS),
             epoch=epoch,
             batches=[
                 scripts.EndedLease(lease.batch_id, stored_text(lease), lease.step, lease.lease_id or NONE)
@@ -241,7 +241,7 @@ class BatchStore:
         ids = tuple(map(bytes.decode, batches))
         return Acknowledged(ids, int(entered_groups), int(replayed_groups), _read_kept(*kept) if keep else None)
 
-    async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
+    async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], remembered_ms: int) -> bool:
         """End a lease without delivering its batch. Its groups return to their places in their lanes."""
         keys = RunKeys(run)
         queued = [(lane_name(group.environment, group.size), group) for group in _from_queue(groups)]
@@ -252,7 +252,7 @@ class BatchStore:
             seen=stored_text(lease),
             lease_id=lease.lease_id or NONE,
             step=lease.step,
-            history_ms=max(history_ms, SHORTEST_MEMORY_MS),
+            remembered_ms=max(remembered_ms, SHORTEST_MEMORY_MS),
             debt_changes=lease.debts,
             queued_groups=[
                 scripts.RequeuedRow(
@@ -269,7 +269,7 @@ class BatchStore:
         )
         return bool(await self._connection.run(command))
 
-    async def discard(self, run: str, lease: Lease, reason: DropReason, history_ms: int) -> bool:
+    async def discard(self, run: str, lease: Lease, reason: DropReason, remembered_ms: int) -> bool:
         """End a lease and drop its groups for a reason; False if the lease has changed since it was read."""
         command = scripts.discard_batch(
             RunKeys(run),
@@ -277,7 +277,7 @@ class BatchStore:
             seen=stored_text(lease),
             step=lease.step,
             reason=reason,
-            history_ms=max(history_ms, SHORTEST_MEMORY_MS),
+            remembered_ms=max(remembered_ms, SHORTEST_MEMORY_MS),
             debt_changes=lease.debts,
         )
         return bool(await self._connection.run(command))

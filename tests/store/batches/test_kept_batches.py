@@ -256,7 +256,7 @@ async def test_groups_without_tokens_are_returned_without_a_count(store: Store) 
 async def test_the_end_of_a_batch_stays_known_while_its_trainer_may_ask(store: Store) -> None:
     """However short the run's own history."""
     first, second, third = await taken(store, "one", "two", "three")
-    await store.batches.acknowledge(RUN, [first], keep=False, history_ms=0)
+    await store.batches.acknowledge(RUN, [first], keep=False, remembered_ms=0)
     await store.batches.dissolve(RUN, second, await store.batches.groups_of(RUN, "batch2") or [], 0)
     await store.batches.discard(RUN, third, "quarantined", 0)
     await store.pass_time(119_000)

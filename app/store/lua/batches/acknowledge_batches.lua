@@ -25,8 +25,8 @@ local KNOWN = KEYS[15]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[16]  -- list: 'clock_ms name name ...' of groups that have left
 local LEDGER = KEYS[17]  -- hash: 'state:environment' -> tokens
 local keep = ARGV[1]  -- 1 to keep the batches for a rewind, else 0
-local history_ms = ARGV[2]  -- how long the end of a batch is remembered, ms
-local epoch = ARGV[3]  -- epoch at which keep and history_ms were read, or '' for any
+local remembered_ms = ARGV[2]  -- how long the end of a batch is remembered, ms
+local epoch = ARGV[3]  -- epoch at which keep and remembered_ms were read, or '' for any
 -- seen: JSON of the lease as it was read; lease_id may be '-'
 local batches = rows(ARGV, 4, {'batch_id', 'seen', 'step', 'lease_id'})
 -- include clock

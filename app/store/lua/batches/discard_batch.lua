@@ -20,7 +20,7 @@ local batch_id = ARGV[1]
 local seen = ARGV[2]  -- JSON of the lease as it was read
 local step = ARGV[3]
 local reason = ARGV[4]  -- why the groups are dropped
-local history_ms = ARGV[5]  -- how long the end of a batch is remembered, ms
+local remembered_ms = ARGV[5]  -- how long the end of a batch is remembered, ms
 local debt_changes = cjson.decode(ARGV[6])  -- JSON list of pairs: environment, change of its debt by the batch
 -- include clock
 -- include bulk

@@ -20,7 +20,7 @@ local batch_id = ARGV[1]
 local seen = ARGV[2]  -- JSON of the lease as it was read
 local lease_id = ARGV[3]  -- or '-'
 local step = ARGV[4]
-local history_ms = ARGV[5]  -- how long the end of a batch is remembered, ms
+local remembered_ms = ARGV[5]  -- how long the end of a batch is remembered, ms
 local debt_changes = cjson.decode(ARGV[6])  -- JSON list of pairs: environment, change of its debt by the batch
 local LANE_HEADS = KEYS[12]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[13]  -- hash: 'state:environment' -> tokens
@@ -56,7 +56,7 @@ release_replayed(batch, UNREFERENCED, REPLAYED)
 revert_debts(RUN, debt_changes)
 local clock = advance_clock(RUN)
 redis.call('HSET', HISTORY, batch_id, string.format('given_back %s %s %.0f', lease_id, step, clock))
-redis.call('ZADD', ENDED, clock + history_ms, batch_id)
+redis.call('ZADD', ENDED, clock + remembered_ms, batch_id)
 redis.call('HDEL', LEASES, batch_id)
 redis.call('HDEL', LEASE_STATES, batch_id)
 redis.call('PUBLISH', RUN, 'given back')
