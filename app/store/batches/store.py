@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from app.core.batches.leases import Lease, LeasedGroup, Replayed, as_returned
 from app.core.ranks.sharding import BalanceHistory
-from app.core.runs.settings import SHORTEST_MEMORY_MS, Policy
+from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.store.batches import scripts
 from app.store.batches.records import MOST_RECORDS, record_text
@@ -229,7 +229,7 @@ class BatchStore:
         command = scripts.acknowledge_batches(
             keys,
             keep=keep,
-            remembered_ms=max(remembered_ms, SHORTEST_MEMORY_MS),
+            remembered_ms=remembered_ms,
             epoch=epoch,
             batches=[
                 scripts.EndedLease(lease.batch_id, stored_text(lease), lease.step, lease.lease_id or NONE)
@@ -252,7 +252,7 @@ class BatchStore:
             seen=stored_text(lease),
             lease_id=lease.lease_id or NONE,
             step=lease.step,
-            remembered_ms=max(remembered_ms, SHORTEST_MEMORY_MS),
+            remembered_ms=remembered_ms,
             debt_changes=lease.debts,
             queued_groups=[
                 scripts.RequeuedRow(
@@ -277,7 +277,7 @@ class BatchStore:
             seen=stored_text(lease),
             step=lease.step,
             reason=reason,
-            remembered_ms=max(remembered_ms, SHORTEST_MEMORY_MS),
+            remembered_ms=remembered_ms,
             debt_changes=lease.debts,
         )
         return bool(await self._connection.run(command))

@@ -152,7 +152,7 @@ class RunSettings(RunFilters, RunLimitSettings):
     )
     history_retention_s: float = Field(
         default=3600.0,
-        ge=120,
+        ge=120,  # a trainer may repeat the end of a batch for two minutes: its end must be known that long
         le=YEAR_S,
         description="Time during which the run remembers what happened to a group that has left, seconds. A "
         "shorter time takes effect at once, and saves memory if `dedup_window_s` is not longer.",

@@ -138,7 +138,7 @@ async def test_a_process_that_dies_after_an_acknowledgement_loses_no_group_and_d
     await submit(services, 0, 1, 2)
     batch = await taken(services)
     store = BatchStore(services.connection)
-    ended = await store.acknowledge(RUN, [batch.lease], keep=True, remembered_ms=1000)
+    ended = await store.acknowledge(RUN, [batch.lease], keep=True, remembered_ms=Policy().remembered_ms)
     assert (len(ended.batches), ended.entered_groups) == (1, 1)  # here it dies
     await services.batches.retention.checkpoint(RUN, 1)
     books = await swept(buffer)
@@ -274,7 +274,9 @@ async def test_a_run_that_is_deleted_leaves_no_group(process: Callable[..., Proc
     await submit(services, 0, 1, 2)
     await trained(services)
     batch = await taken(services)
-    await BatchStore(services.connection).acknowledge(RUN, [batch.lease], keep=True, remembered_ms=1000)
+    await BatchStore(services.connection).acknowledge(
+        RUN, [batch.lease], keep=True, remembered_ms=Policy().remembered_ms
+    )
     await buffer.take(1)
     await services.runs.administration.delete(RUN)
     assert await keys_of_runs(redis_client) == []
@@ -320,7 +322,9 @@ async def test_a_buffer_that_is_restored_gets_the_groups_that_it_has_not_seen(
     await submit(services, 0, 1, 2)
     (before,) = await trained(services)
     batch = await taken(services)
-    await BatchStore(services.connection).acknowledge(RUN, [batch.lease], keep=True, remembered_ms=1000)
+    await BatchStore(services.connection).acknowledge(
+        RUN, [batch.lease], keep=True, remembered_ms=Policy().remembered_ms
+    )
     await services.replay.snapshots.take(RUN, "step-2")  # with a group in it that is in no chunk yet
     (after,) = await trained(services)
     own = [before, batch.groups[0].group_id, after]

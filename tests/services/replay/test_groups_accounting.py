@@ -79,7 +79,7 @@ class Crowd:
                     self._note_trained(batch)
                 case "dies":  # between the acknowledgement and what follows it
                     store = BatchStore(services.connection)
-                    if (await store.acknowledge(RUN, [lease], keep=True, remembered_ms=1000)).batches:
+                    if (await store.acknowledge(RUN, [lease], keep=True, remembered_ms=Policy().remembered_ms)).batches:
                         self._note_trained(batch)
                 case "nack":
                     await services.batches.leases.give_back(RUN, lease.batch_id, lease.lease_id, None)

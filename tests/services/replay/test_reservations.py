@@ -43,7 +43,9 @@ async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
     await buffer.pass_time(2_000)
     assert (await buffer.books()).samples.keys() != {"lost"}
     (held,) = (await services.runs.atropos.view(RUN)).leases
-    assert (await store.acknowledge(RUN, [held], keep=True, remembered_ms=1000)).replayed_groups == 1  # dies again
+    assert (
+        await store.acknowledge(RUN, [held], keep=True, remembered_ms=Policy().remembered_ms)
+    ).replayed_groups == 1  # dies again
     assert len((await books(buffer)).samples) == 1
     await services.batches.retention.rewind(RUN, 2)
     await buffer.pass_time(1000)

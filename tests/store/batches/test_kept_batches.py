@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.core.batches.leases import Lease
+from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from lachesis.wire.errors import StoreRefused
 from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
@@ -254,11 +255,12 @@ async def test_groups_without_tokens_are_returned_without_a_count(store: Store) 
 
 
 async def test_the_end_of_a_batch_stays_known_while_its_trainer_may_ask(store: Store) -> None:
-    """However short the run's own history."""
+    """However short the run's own history is."""
+    shortest_ms = Policy(history_retention_s=120, dedup_window_s=0).remembered_ms
     first, second, third = await taken(store, "one", "two", "three")
-    await store.batches.acknowledge(RUN, [first], keep=False, remembered_ms=0)
-    await store.batches.dissolve(RUN, second, await store.batches.groups_of(RUN, "batch2") or [], 0)
-    await store.batches.discard(RUN, third, "quarantined", 0)
+    await store.batches.acknowledge(RUN, [first], keep=False, remembered_ms=shortest_ms)
+    await store.batches.dissolve(RUN, second, await store.batches.groups_of(RUN, "batch2") or [], shortest_ms)
+    await store.batches.discard(RUN, third, "quarantined", shortest_ms)
     await store.pass_time(119_000)
     await store.known_groups.forget_old(RUN)
     outcomes = [await store.batches.end_of(RUN, f"batch{n}") for n in (1, 2, 3)]

@@ -17,7 +17,7 @@ from lachesis.wire.errors import QueueFull
 from lachesis.wire.limits import QueueLimitSettings
 from tests.core.access.rate_limits import exceeded_limit
 from tests.seeds import FUZZ, seed_of
-from tests.store.conftest import KEYS, RUN, Store, encoded
+from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
 
 ONE = LimitedAccount("1" * 12, "token 111111111111", "math", QueueLimitSettings(max_queued_groups=2))
 PLACES = [Placement(0), Placement(0, buffered=True), Placement(0, dropped="stale")]
@@ -94,7 +94,7 @@ async def test_a_group_counts_until_first_taken_and_not_after_its_return(store: 
     lease = await store.take(groups=leased)
     assert await queued(store) == {ONE.account_id: "1 8"}
     assert await submit(store, "d") == ""
-    assert await store.batches.dissolve(RUN, lease, leased, 0)
+    assert await store.batches.dissolve(RUN, lease, leased, LASTING_MS)
     books = await store.books()
     assert (books["queued"], await queued(store)) == ({"a", "b", "d"}, {ONE.account_id: "2 16"}), "a counts no more"
     await store.take("b", "d")

@@ -11,7 +11,7 @@ from app.store.replay.groups import GroupInsertion, GroupInsertionStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.states import SAMPLEABLE
 from tests.services.replay.moves import fragment
-from tests.store.conftest import RUN, Store, encoded
+from tests.store.conftest import LASTING_MS, RUN, Store, encoded
 from tests.store.replay.moves import ReplayMoves, replay_moves
 
 KEYS = RunKeys(RUN)
@@ -125,7 +125,7 @@ async def test_a_group_of_the_buffer_that_is_dropped_from_the_queue_keeps_its_pa
     assert await store.rewind(0, [again])
     groups = await store.batches.groups_of(RUN, again.batch_id)
     assert groups is not None
-    assert await store.batches.dissolve(RUN, again, groups, 0)
+    assert await store.batches.dissolve(RUN, again, groups, LASTING_MS)
     assert await store.groups.drop_versions(RUN, ("-inf", "(2"), 10, "stale", await store.view()) == 1
     await store.garbage.delete_marked(RUN)
     assert await store.payloads() == {"a", "newest"}

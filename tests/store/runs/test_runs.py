@@ -126,7 +126,8 @@ async def test_who_waits_for_a_batch_is_woken_by_all_that_could_make_one(store: 
         assert await store.batches.mark_returned(RUN, lease)
         assert await told() == ["returned"]
         lease = as_returned(lease)
-        assert await store.batches.dissolve(RUN, lease, await store.batches.groups_of(RUN, lease.batch_id) or [], 0)
+        groups = await store.batches.groups_of(RUN, lease.batch_id) or []
+        assert await store.batches.dissolve(RUN, lease, groups, LASTING_MS)
         assert await told() == ["given back"]
         await store.acknowledge(await store.take("one"), keep=True)
         again = Lease("batch2", "returned", "", 1, 2, relaxed=False)
