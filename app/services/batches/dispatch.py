@@ -335,8 +335,9 @@ def _is_of_a_rank(request: BatchRequest) -> bool:
 
 def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest, clock_ms: int) -> Lease | None:
     """Return the batch to hand out again first. A rank gets only batches that it does not hold yet."""
-    rank = request.shard_request
-    return next((lease for lease in redeliverable if rank is None or rank.wants(lease, clock_ms)), None)
+    shard_request = request.shard_request
+    wanted = (lease for lease in redeliverable if shard_request is None or shard_request.wants(lease, clock_ms))
+    return next(wanted, None)
 
 
 def _has_batch_size(size: int, view: QueueView) -> bool:

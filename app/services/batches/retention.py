@@ -11,7 +11,7 @@ from app.core.runs.view import QueueView, RunView
 from app.events import BatchAcknowledged, CheckpointReported, RewindCompleted, emit
 from app.services.replay.groups import GroupInserter
 from app.services.replay.reservations import UseReservations
-from app.store.batches.store import OLDEST, Acknowledged, BatchStore, Kept
+from app.store.batches.store import OLDEST_KEPT_READ, Acknowledged, BatchStore, Kept
 from app.store.groups.garbage import GarbageStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
@@ -100,7 +100,7 @@ class Retention:
         The settings are read after the kept batches. So if a batch ends while the settings change, one of the two
         requests sees both.
         """
-        await self._trim(run, await self._batches.kept(run, OLDEST))
+        await self._trim(run, await self._batches.kept(run, OLDEST_KEPT_READ))
 
     async def _trim(self, run: str, kept: Kept) -> None:
         while kept.policy is not None:
@@ -109,7 +109,7 @@ class Retention:
                 await self._batches.release_kept(run, surplus)
             if len(surplus) < len(kept.batches) or not surplus:
                 return
-            kept = await self._batches.kept(run, OLDEST)
+            kept = await self._batches.kept(run, OLDEST_KEPT_READ)
 
     async def _surplus(self, run: str, kept: Kept, policy: Policy) -> list[str]:
         """Return which of the oldest batches are beyond the limits. Only of these are the groups read."""

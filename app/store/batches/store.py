@@ -27,9 +27,10 @@ _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "re
 _values = attrgetter(*_FIELDS)
 
 
-OLDEST = 16
-"""Of the kept batches, how many of the oldest are read when a batch ends: mostly one is released."""
+OLDEST_KEPT_READ = 16
+"""How many of the oldest kept batches to read when a batch ends. Usually one of them is released."""
 
+_KEPT_LEASES_READ_AT_ONCE = 16  # to release kept batches
 _GROUPS_RELEASED_AT_ONCE = 512  # others wait as long
 
 
@@ -236,7 +237,8 @@ class BatchStore:
                 for lease in leases
             ],
         )
-        ended, *kept = await self._connection.pipeline([command, *(_kept_commands(keys, OLDEST) if keep else [])])
+        kept_commands = _kept_commands(keys, OLDEST_KEPT_READ) if keep else []
+        ended, *kept = await self._connection.pipeline([command, *kept_commands])
         batches, entered_groups, replayed_groups = ended
         ids = tuple(map(bytes.decode, batches))
         return Acknowledged(ids, int(entered_groups), int(replayed_groups), _read_kept(*kept) if keep else None)
@@ -367,8 +369,8 @@ class BatchStore:
     async def _parts(self, run: str, batch_ids: Sequence[str]) -> AsyncIterator[list[str]]:
         """Divide kept batches into parts with few groups, at least one part."""
         part, groups = list[str](), 0
-        for first in range(0, len(batch_ids), OLDEST):
-            ids = batch_ids[first : first + OLDEST]
+        for first in range(0, len(batch_ids), _KEPT_LEASES_READ_AT_ONCE):
+            ids = batch_ids[first : first + _KEPT_LEASES_READ_AT_ONCE]
             kept = await self.kept_leases(run, ids) if len(batch_ids) > 1 else []
             sizes = {one.lease.batch_id: one.lease.groups for one in kept}
             for batch_id in ids:

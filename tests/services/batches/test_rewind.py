@@ -45,7 +45,8 @@ async def rewound_to(services: Services, step: int) -> list[str]:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (store, retention):
-        monkeypatch.setattr(module, "OLDEST", FEW)
+        monkeypatch.setattr(module, "OLDEST_KEPT_READ", FEW)
+    monkeypatch.setattr(store, "_KEPT_LEASES_READ_AT_ONCE", FEW)
 
 
 @pytest.fixture
