@@ -19,7 +19,7 @@ from app.core.runs.view import QueueView
 from app.events import BatchRelaxed, BatchTaken, emit
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.request import BatchRequest, OutgoingBatch, ReadAgain
-from app.services.batches.retrieval import Retrieval, Retrieved
+from app.services.batches.retrieval import DamagedGroups, Retrieval, Retrieved
 from app.services.groups.arrivals import Arrivals
 from app.services.history.recorder import HistoryRecorder
 from app.services.ranks.lookahead import Lookahead
@@ -152,16 +152,22 @@ class BatchFormation:
         planned = await self._rebalance(run, view, request, Planned(decision, decision.plan, mixture))
         replayed = () if planned.mixture is None else planned.mixture.groups
         retrieved = await self._retrieval.leasable(run, view, planned.plan, replayed)
+        if isinstance(retrieved, DamagedGroups):
+            await self._drop_damaged(run, retrieved)
+            return ReadAgain.CLEANED_UP
         if not isinstance(retrieved, Retrieved):
             return retrieved
         batch = await self._shard(run, view, request, planned, retrieved)
-        if not isinstance(batch, OutgoingBatch):
-            return batch
         if planned.mixture is not None and not await self._mixing.reserve(run, batch.lease, planned.mixture):
             return ReadAgain.CONFLICT  # a group of the replay buffer is no longer available
         if request.chosen is not None:
             request.chosen(batch)
         return batch if await self._commit(run, view, planned, retrieved, batch.lease) else ReadAgain.CONFLICT
+
+    async def _drop_damaged(self, run: str, damaged: DamagedGroups) -> None:
+        """Drop damaged groups from the queue, and retire those of the replay buffer."""
+        await self._retrieval.drop(run, damaged.reasons)
+        await self._mixing.retire_damaged(run, damaged.reasons)
 
     async def _note(self, run: str, view: QueueView, decision: Decision) -> None:
         """Store the facts for the next decision that a commit does not store."""
@@ -188,8 +194,8 @@ class BatchFormation:
 
     async def _shard(
         self, run: str, view: QueueView, request: BatchRequest, planned: Planned, retrieved: Retrieved
-    ) -> OutgoingBatch | ReadAgain:
-        """Divide the batch between ranks, or leave it whole. If groups are damaged, drop them instead.
+    ) -> OutgoingBatch:
+        """Divide the batch between ranks, or leave it whole.
 
         Raises:
             _ReplayedGroupsDoNotFit: A group prevents the division, and the batch has groups from the replay buffer.
@@ -209,16 +215,11 @@ class BatchFormation:
         shard_request = request.shard_request
         lease = self._taking.lease_for(request, view, new)
         try:
-            batch = await self._sharding.divide(view, lease, retrieved, shard_request)
+            return await self._sharding.divide(view, lease, retrieved, shard_request)
         except InvalidField as error:
             if planned.mixture is not None:
                 raise _ReplayedGroupsDoNotFit from None
             raise await self.cannot_shard(run, view, error, None) from None
-        if isinstance(batch, OutgoingBatch):
-            return batch
-        await self._retrieval.drop(run, batch.reasons)
-        await self._mixing.retire_damaged(run, batch.reasons)
-        return ReadAgain.CLEANED_UP
 
     async def _commit(self, run: str, view: QueueView, planned: Planned, retrieved: Retrieved, lease: Lease) -> bool:
         """Take all groups out of the queue. False means that the run has changed, and no group was taken."""

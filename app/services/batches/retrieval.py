@@ -25,19 +25,24 @@ _LANES_AT_FIRST = 2  # for each sequence of a batch: mostly, the oldest lanes ar
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Groups with their payloads, or why some of them cannot be sent.
+    """Groups with their payloads.
 
     Attributes:
         groups: The groups.
-        payloads: Their columns. Do not use them if any group is damaged.
-        damage: The groups whose payloads are missing or differ from what was stored, and why.
+        payloads: Their columns.
         rewards: The mean reward of each group that was just planned, in the same order, where it is known.
     """
 
     groups: tuple[LeasedGroup, ...]
     payloads: tuple[bytes, ...]
-    damage: Mapping[LeasedGroup, DropReason]
     rewards: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedGroups:
+    """Groups whose payloads are missing or differ from what was stored, and why. Their batch cannot be sent."""
+
+    reasons: Mapping[LeasedGroup, DropReason]
 
 
 class Retrieval:
@@ -73,12 +78,12 @@ class Retrieval:
 
     async def leasable(
         self, run: str, view: QueueView, plan: BatchPlan, replayed: Sequence[LeasedGroup]
-    ) -> Retrieved | NotReady | ReadAgain:
+    ) -> Retrieved | DamagedGroups | NotReady | ReadAgain:
         """Read planned groups and those added to them.
 
         Returns:
-            The groups. Or that some were dropped, because they should not be trained on. `ReadAgain.CONFLICT` means
-            that one has left.
+            The groups, or those that are damaged. Or that some were dropped, because they should not be trained on.
+            `ReadAgain.CONFLICT` means that one has left.
         """
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
         entries, payloads = await self._groups.entries_and_payloads(run, planned, others)
@@ -86,7 +91,8 @@ class Retrieval:
             return ReadAgain.CONFLICT if reasons == {_GONE} else old_groups()
         groups = [_leased(group, entry) for group, entry in zip(plan.groups, entries, strict=True) if entry is not None]
         rewards = tuple(entry.reward for entry in entries if entry is not None)
-        return replace(_checked((*groups, *replayed), payloads), rewards=rewards)
+        found = _checked((*groups, *replayed), payloads)
+        return replace(found, rewards=rewards) if isinstance(found, Retrieved) else found
 
     async def still_fit(self, run: str, view: QueueView, plan: BatchPlan) -> bool:
         """Return whether all planned groups may still be trained on; drop those that may not, as a take does."""
@@ -101,7 +107,7 @@ class Retrieval:
         await self.drop(run, reasons)
         return set(reasons.values())
 
-    async def retrieve(self, run: str, groups: Sequence[LeasedGroup]) -> Retrieved:
+    async def retrieve(self, run: str, groups: Sequence[LeasedGroup]) -> Retrieved | DamagedGroups:
         """Read the payloads of leased groups."""
         return _checked(groups, await self._groups.payloads(run, [group.group_id for group in groups]))
 
@@ -148,10 +154,12 @@ def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:
     )
 
 
-def _checked(groups: Sequence[LeasedGroup], payloads: Sequence[bytes | None]) -> Retrieved:
+def _checked(groups: Sequence[LeasedGroup], payloads: Sequence[bytes | None]) -> Retrieved | DamagedGroups:
     pairs = zip(groups, payloads, strict=True)
     damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
-    return Retrieved(tuple(groups), tuple(payload for payload in payloads if payload is not None), damage)
+    if damage:
+        return DamagedGroups(damage)
+    return Retrieved(tuple(groups), tuple(payload for payload in payloads if payload is not None))
 
 
 def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:

@@ -1,7 +1,7 @@
 """Read batches to send them: whole, or the shard of one rank."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +12,14 @@ from app.core.ranks.requests import ShardRequest
 from app.core.ranks.sharding import Sharding, ShardingSpec, divide, sequences_of, taken_by
 from app.core.runs.view import QueueView
 from app.services.batches.request import BatchShard, OutgoingBatch
-from app.services.batches.retrieval import Retrieval, Retrieved
+from app.services.batches.retrieval import DamagedGroups, Retrieval, Retrieved
 from app.services.threads import in_thread_if
 from lachesis.wire.blob import Header, stored_header
 from lachesis.wire.errors import SequenceTooLong
 from lachesis.wire.sequences import lengths_of, take_sequences
-from lachesis.wire.states import DropReason
 
 _MANY_SEQUENCES = 2048
 _MANY_PARTS = 64  # each takes about 200 us to cut
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedGroups:
-    """Groups of a batch that cannot be sent, and why."""
-
-    reasons: Mapping[LeasedGroup, DropReason]
 
 
 class BatchSharding:
@@ -54,18 +46,17 @@ class BatchSharding:
         """
         sharding = lease.sharding
         if shard_request is None or sharding is None or sharding.spec != shard_request.spec:
-            return await self.divide(view, lease, await self._retrieval.retrieve(run, groups), shard_request)
+            whole = await self._retrieval.retrieve(run, groups)
+            return whole if isinstance(whole, DamagedGroups) else await self.divide(view, lease, whole, shard_request)
         parts = sequences_of([group.size for group in groups], sharding, shard_request.rank)
         mine = await self._retrieval.retrieve(run, [groups[position] for position in parts])
-        return (
-            DamagedGroups(mine.damage)
-            if mine.damage
-            else await _shard(view, lease, sharding, mine, parts, shard_request)
-        )
+        if isinstance(mine, DamagedGroups):
+            return mine
+        return await _shard(view, lease, sharding, mine, parts, shard_request)
 
     async def divide(
         self, view: QueueView, lease: Lease, all_of_it: Retrieved, shard_request: ShardRequest | None
-    ) -> OutgoingBatch | DamagedGroups:
+    ) -> OutgoingBatch:
         """Make a batch from its groups, or a rank's shard of it. The division becomes part of the lease.
 
         Raises:
@@ -73,14 +64,12 @@ class BatchSharding:
             InvalidField: A sequence lacks a field that the cost needs.
         """
         groups, payloads = all_of_it.groups, all_of_it.payloads
-        if all_of_it.damage:
-            return DamagedGroups(all_of_it.damage)
         if shard_request is None:
             return OutgoingBatch(replace(lease, sharding=None), groups, payloads, view)
         sizes = [group.size for group in groups]
         sharding = await in_thread_if(sum(sizes) >= _MANY_SEQUENCES, _divide, groups, payloads, shard_request.spec)
         parts = sequences_of(sizes, sharding, shard_request.rank)
-        mine = Retrieved(tuple(groups[at] for at in parts), tuple(payloads[at] for at in parts), {})
+        mine = Retrieved(tuple(groups[at] for at in parts), tuple(payloads[at] for at in parts))
         return await _shard(view, lease, sharding, mine, parts, shard_request)
 
 
