@@ -44,7 +44,7 @@ class EnvironmentFacts:
         queued: Groups of it in the queue, by size.
         buffered: Groups of it in the set buffer, by size.
         served_sequences: Sequences of it in batches.
-        served_share: Fraction of it in all sequences served; None before any.
+        share_got: Fraction of it in all sequences served; None before any.
         needed_sequences: Sequences that the next batch must have of it.
         owed_sequences: Sequences that relaxed batches fell short of its minimum.
         dropped: Groups of it that were dropped, by reason.
@@ -60,7 +60,7 @@ class EnvironmentFacts:
     queued: Mapping[int, int]
     buffered: Mapping[int, int]
     served_sequences: int
-    served_share: float | None
+    share_got: float | None
     needed_sequences: int
     owed_sequences: int
     dropped: Mapping[str, int]
@@ -181,7 +181,7 @@ class Status:
                     queued=queued.get(key, {}),
                     buffered=buffered.get(key, {}),
                     served_sequences=served,
-                    served_share=served / handed_out if handed_out else None,
+                    share_got=served / handed_out if handed_out else None,
                     needed_sequences=bounds[key].minimum if key in bounds else 0,
                     owed_sequences=max(0, view.debts.get(key, 0)),
                     dropped=dropped.get(key, {}),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from lachesis import Batch, LachesisError, Rank, Trainer
 
@@ -112,6 +113,7 @@ if __name__ == "__main__":
     parser.add_argument("--learning-rate", type=float, default=1e-6)
     given = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    disable_progress_bar()  # it would show one for each policy version
     try:
         train(given.model, given.weights, given.steps, given.learning_rate)
     except LachesisError as error:

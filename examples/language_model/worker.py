@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from lachesis import Environment, Group, LachesisError
 
@@ -84,6 +85,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0, help="give each worker another one")
     given = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    disable_progress_bar()  # it would show one for each policy version
     try:
         with contextlib.suppress(KeyboardInterrupt):
             work(given.weights, given.seed)

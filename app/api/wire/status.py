@@ -124,7 +124,7 @@ def shown_environment(facts: EnvironmentFacts) -> EnvironmentStatus:
         served_sequences=facts.served_sequences,
         share_promised=record.min_share or 0.0,
         share_limit=record.max_share,
-        share_got=facts.served_share,
+        share_got=facts.share_got,
         needs_sequences=facts.needed_sequences,
         owed_sequences=facts.owed_sequences,
         dropped=dict(facts.dropped),
