@@ -37,8 +37,12 @@ def rollout(model: Any, tokenizer: Any, version: int, chance: random.Random) -> 
     sampled = model.generate(
         **prompt,
         do_sample=True,
+        # The trainer computes the probabilities of this distribution, so nothing else may shape it. Models bring
+        # defaults of their own.
         temperature=1.0,
-        top_k=0,  # off, as top_p is: the trainer computes the probabilities of the same distribution
+        top_k=0,
+        top_p=1.0,
+        repetition_penalty=1.0,
         num_return_sequences=GROUP_SIZE,
         max_new_tokens=MAX_NEW_TOKENS,
         pad_token_id=tokenizer.pad_token_id,
