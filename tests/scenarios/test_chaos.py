@@ -82,9 +82,7 @@ class Day:
             await self._trainer.call("POST", "/disconnect-env", identity.copy)
         for batch_size in (BATCH_SIZE, *sorted(SIZES, reverse=True)):
             await self._trainer.register(batch_size)
-            while await self._trainer.take():
-                pass
-            await wait_until(self._all_is_acknowledged)  # else the next size would break the last batch up
+            await wait_until(self._is_drained)  # else the next size would break the last batch up
 
     async def status(self) -> dict[str, Any]:
         answer, _ = await self._trainer.call("GET", "/status")
@@ -108,7 +106,10 @@ class Day:
     async def _nothing_is_buffered(self) -> bool:
         return (await self.status())["groups"]["buffered"] == 0  # type: ignore[no-any-return]
 
-    async def _all_is_acknowledged(self) -> bool:
+    async def _is_drained(self) -> bool:
+        """Take what is left. A request acknowledges only batches whose replies the service knows to have ended."""
+        while await self._trainer.take():
+            pass
         return not (await self.status())["leases"]
 
 
