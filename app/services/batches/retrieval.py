@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.core.batches.diagnosis import old_groups
 from app.core.batches.heads import lanes_to_read
@@ -91,8 +91,7 @@ class Retrieval:
             return ReadAgain.CONFLICT if reasons == {_GONE} else old_groups()
         groups = [_leased(group, entry) for group, entry in zip(plan.groups, entries, strict=True) if entry is not None]
         rewards = tuple(entry.reward for entry in entries if entry is not None)
-        found = _checked((*groups, *replayed), payloads)
-        return replace(found, rewards=rewards) if isinstance(found, Retrieved) else found
+        return _checked((*groups, *replayed), payloads, rewards)
 
     async def still_fit(self, run: str, view: QueueView, plan: BatchPlan) -> bool:
         """Return whether all planned groups may still be trained on; drop those that may not, as a take does."""
@@ -154,12 +153,14 @@ def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:
     )
 
 
-def _checked(groups: Sequence[LeasedGroup], payloads: Sequence[bytes | None]) -> Retrieved | DamagedGroups:
+def _checked(
+    groups: Sequence[LeasedGroup], payloads: Sequence[bytes | None], rewards: tuple[float | None, ...] = ()
+) -> Retrieved | DamagedGroups:
     pairs = zip(groups, payloads, strict=True)
     damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
     if damage:
         return DamagedGroups(damage)
-    return Retrieved(tuple(groups), tuple(payload for payload in payloads if payload is not None))
+    return Retrieved(tuple(groups), tuple(payload for payload in payloads if payload is not None), rewards)
 
 
 def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:
