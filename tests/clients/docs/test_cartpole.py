@@ -1,25 +1,18 @@
 """The arithmetic of `examples/cartpole.py`; that it learns is tested with the other examples."""
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "cartpole.py"
+from tests.clients.docs.example_modules import load_example
 
 
 def load_cartpole(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Import the example, which is in no package."""
+    """Import the example."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # it would be set by the example, for this process and ever after
-    spec = importlib.util.spec_from_file_location("cartpole", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("cartpole.py")
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """The example in `examples/language_model`, and its page. Its loss is tested where PyTorch is installed."""
 
 import ast
-import importlib.util
-import re
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,16 +9,14 @@ import numpy as np
 import pytest
 
 from lachesis import Group
+from tests.clients.docs.example_modules import EXAMPLES, load_example
+from tests.clients.docs.test_snippets import snippets
 
-ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "how-to" / "language-models.md"
-TRAINER = ROOT / "examples" / "language_model" / "trainer.py"
+TRAINER = "language_model/trainer.py"
 
 
 def function_of_page(name: str) -> str:
-    (block,) = [
-        one for one in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S) if f"{name}(" in one
-    ]
+    (block,) = [snippet for snippet in snippets("docs/how-to/language-models.md") if f"{name}(" in snippet]
     (found,) = [one for one in ast.parse(block).body if isinstance(one, ast.FunctionDef) and one.name == name]
     source = ast.get_source_segment(block, found)
     assert source is not None
@@ -29,7 +24,7 @@ def function_of_page(name: str) -> str:
 
 
 def test_the_page_shows_the_loss_of_the_example() -> None:
-    assert function_of_page("loss_of") in TRAINER.read_text()
+    assert function_of_page("loss_of") in (EXAMPLES / TRAINER).read_text()
 
 
 def test_what_vllm_sampled_becomes_a_group_whose_columns_are_aligned() -> None:
@@ -54,12 +49,7 @@ def answer(tokens: list[int], logprobs: list[float]) -> SimpleNamespace:
 def trainer() -> ModuleType:
     for package in ("torch", "transformers"):
         pytest.importorskip(package, reason=f"{package} is not installed (`pip install {package}`)")
-    spec = importlib.util.spec_from_file_location("language_model_trainer", TRAINER)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example(TRAINER)
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.1, 0.5])
