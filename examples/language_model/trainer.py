@@ -73,17 +73,17 @@ def train(name: str, weights: Path, steps: int, learning_rate: float) -> None:
     """Learn until so many steps are done. Each step makes a policy version of the same number."""
     shutil.rmtree(weights / "new", ignore_errors=True)
     versions = saved_versions(weights)
-    source = weights / str(versions[-1]) if versions else name
+    saved = versions[-1] if versions else 0
+    source = weights / str(saved) if versions else name
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model: Any = AutoModelForCausalLM.from_pretrained(source).to(device)
     tokenizer = AutoTokenizer.from_pretrained(source)
     if not versions:
-        save(model, tokenizer, weights, 0)
+        save(model, tokenizer, weights, saved)
     optimizer = torch.optim.AdamW(model.parameters(), learning_rate)
     rank = Rank(0, 1, micro_batch_tokens=MICRO_BATCH_TOKENS, padded=True)
     with Trainer() as trainer:
         trainer.create_run(batch_size=BATCH_SIZE, max_staleness=MAX_STALENESS)
-        saved = saved_versions(weights)[-1]
         trainer.rewind(saved)  # after a crash, the batches since then come again
         trainer.set_policy_version(saved)
         for batch in trainer.batches(prefetch=1, rank=rank):

@@ -25,7 +25,7 @@ GROUP_SIZE, MAX_NEW_TOKENS = 8, 24
 
 
 def reward(answer: str, right: int) -> float:
-    """Return 1 if the first number of an answer is right, less the further off it is, and 0 if there is none."""
+    """Return 1 for the right number, less for a more distant one, and 0 without a number."""
     number = re.search(r"\d{1,9}", answer)
     return 0.0 if number is None else 1 / (1 + abs(int(number[0]) - right))
 

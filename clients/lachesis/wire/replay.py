@@ -14,7 +14,7 @@ MAX_FRAGMENTS_PER_CHUNK = 4096
 MAX_PRIORITIES = 10_000
 """Maximum number of priorities in one request."""
 MAX_SAMPLE_CHUNKS = 8192
-"""Maximum number of chunks in a sample. One script leases all of them, and Redis serves nobody else until it ends."""
+"""Maximum number of chunks in a sample. One script leases them all, and other commands wait for it."""
 MAX_SAMPLE_FRAGMENTS = 65_536
 MAX_SNAPSHOTS = 4
 
