@@ -164,7 +164,7 @@ class Status:
     def environments(self, run: str, view: RunView, only: Collection[int] | None = None) -> list[EnvironmentFacts]:
         """Describe a run's environments, or those with some ids, in this order."""
         wanted = list(view.environments if only is None else only)
-        bounds = view.live.bounds(view.config.batch_size) if view.config else {}
+        bounds = view.bounds
         queued, buffered = _by_owner(view.lanes, wanted), _by_owner(view.buffers, wanted)
         dropped = _by_owner({(owner, reason): count for (reason, owner), count in view.dropped.items()}, wanted)
         tokens = _by_owner({(owner, state): count for (state, owner), count in view.tokens.items()}, wanted)

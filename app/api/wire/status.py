@@ -42,7 +42,7 @@ def shown_status(facts: RunFacts, access: AccessMode, connections: int) -> RunSt
         current_step=view.step,
         queue_size=totals.queued_groups - oversized,
         run=facts.run,
-        batch_size=view.config.batch_size if view.config else -1,
+        batch_size=view.batch_size if view.config else -1,
         trainer_started=view.started,
         ready=facts.diagnosis.not_ready is None,
         blocked=_blocked(facts.diagnosis),

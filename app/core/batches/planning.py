@@ -58,13 +58,12 @@ def decide(view: QueueView, lanes: Sequence[Lane], relax_after_ms: int) -> Decis
         lanes: The lanes that `app.core.batches.heads.lanes_to_read` names, with their heads.
         relax_after_ms: How long the run waits before it relaxes impossible minimums, milliseconds.
     """
-    assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
-    batch_size = view.config.batch_size
+    batch_size = view.batch_size
     plan = select(batch_size, lanes, view.live.binding(batch_size))
     if plan is not None:
-        return _planned(view, batch_size, plan, view.scarce)
+        return _planned(view, plan, view.scarce)
     every = with_unread(view.lanes, lanes)
-    decision = _Impasse(view, batch_size, every, relax_after_ms).relax()
+    decision = _Impasse(view, every, relax_after_ms).relax()
     if decision.plan is not None:
         return decision
     return replace(decision, unfilled=has_fresh_part(batch_size, view.policy.fresh_fraction, every))
@@ -73,12 +72,12 @@ def decide(view: QueueView, lanes: Sequence[Lane], relax_after_ms: int) -> Decis
 class _Impasse:
     """A queue that holds no batch with all minimums. Some of them may be relaxed."""
 
-    def __init__(self, view: QueueView, batch_size: int, lanes: Sequence[Lane], relax_after_ms: int) -> None:
-        self._view, self._batch_size, self._lanes, self._relax_after_ms = view, batch_size, lanes, relax_after_ms
-        self._bounds, self._binding = view.live.bounds(batch_size), view.live.binding(batch_size)
+    def __init__(self, view: QueueView, lanes: Sequence[Lane], relax_after_ms: int) -> None:
+        self._view, self._batch_size, self._lanes, self._relax_after_ms = view, view.batch_size, lanes, relax_after_ms
+        self._bounds, self._binding = view.bounds, view.live.binding(view.batch_size)
         self._sizes = known_sizes(lanes, declared_sizes(view.environments))
-        self._strict = explain(batch_size, lanes, self._binding, self._sizes)
-        self._scarce = scarce_since(view, lanes, view.live)
+        self._strict = explain(self._batch_size, lanes, self._binding, self._sizes)
+        self._scarce = scarce_since(view, lanes)
 
     def relax(self) -> Decision:
         """Choose a batch that leaves some minimums out. If it is too early for one, or none exists, give the reason."""
@@ -132,7 +131,7 @@ class _Impasse:
         return minimums_conflict(self._batch_size, self._sizes, self._binding)
 
     def _planned(self, plan: BatchPlan) -> Decision:
-        return _planned(self._view, self._batch_size, plan, self._scarce)
+        return _planned(self._view, plan, self._scarce)
 
     def _refused(
         self, reason: NotReady, conflict_since_ms: int | None = None, relaxes_in_ms: int | None = None
@@ -140,8 +139,8 @@ class _Impasse:
         return Decision(None, reason, self._view.debts, conflict_since_ms, relaxes_in_ms, scarce=self._scarce)
 
 
-def _planned(view: QueueView, batch_size: int, plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
-    got, bounds = plan.sequences_by_environment, view.live.bounds(batch_size)
+def _planned(view: QueueView, plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
+    got, bounds = plan.sequences_by_environment, view.bounds
     return Decision(plan, debts=settle_debts(view.debts, bounds, got), scarce=scarce_after(scarce, bounds, got))
 
 

@@ -30,8 +30,7 @@ class FullQueue:
     """
 
     def __init__(self, view: QueueView) -> None:
-        assert view.config is not None, "only a configured run can be full"  # noqa: S101
-        self._batch_size = view.config.batch_size
+        self._batch_size = view.batch_size
         self._lanes = view.lanes
         self._bounds = view.live.binding(self._batch_size)
         self._wanted = _wanted(view, self._batch_size)

@@ -60,7 +60,7 @@ class Demand:
         self._run = run
         self._callers: dict[int, Demand] = {}
         self.view = view
-        batch_size = self._batch_size = view.config.batch_size
+        batch_size = self._batch_size = view.batch_size
         live = view.live
         gone = no_longer_awaited(view, scarce_now(view)) - {caller}
         self._alive = {key: env for key, env in live.records.items() if key not in gone}

@@ -52,13 +52,12 @@ class Pacing:
     """
 
     def __init__(self, view: QueueView) -> None:
-        batch_size = view.config.batch_size if view.config else 0
         live = view.live
         fitting = view.fitting_lanes
         self._environments = view.environments
         self._step = view.step
         self._paused = view.policy.intake_paused
-        self._bounds = live.bounds(batch_size) if batch_size else {}
+        self._bounds = view.bounds
         self._waiting: dict[int | None, int] = {}
         for (environment, size), count in fitting.items():
             self._waiting[environment] = self._waiting.get(environment, 0) + size * count

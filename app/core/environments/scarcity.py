@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from app.core.environments.live import LiveEnvironments
 from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, Lane, lanes_of
 from app.core.runs.view import DemandView, QueueView
@@ -24,7 +23,7 @@ ALERT_AFTER_RUNNING_MS = 600_000
 """How long batches wait before there is an alert, for an environment that reports running groups."""
 
 
-def scarce_since(view: QueueView, lanes: Sequence[Lane], live: LiveEnvironments) -> dict[int, int]:
+def scarce_since(view: QueueView, lanes: Sequence[Lane]) -> dict[int, int]:
     """Return since when batches wait for environments, by id, in milliseconds of run clock.
 
     Call it if there is no batch now.
@@ -32,15 +31,12 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane], live: LiveEnvironments)
     Args:
         view: The run; ``view.config`` must be set.
         lanes: The queue; only counts are read.
-        live: The environments that are alive.
     """
-    batch_size = 0 if view.config is None else view.config.batch_size
-    bounds = live.bounds(batch_size)
+    batch_size, bounds, awaited = view.batch_size, view.bounds, view.live.awaited_sequences(view.batch_size)
     queued = Counter[int | None]()
     for lane in lanes:
         if not is_oversized(lane.id, batch_size, bounds):
             queued[lane.environment] += lane.size * lane.queued
-    awaited = live.awaited_sequences(batch_size)
     sent = {key for key in queued if key is not None and queued[key] >= awaited.get(key, math.inf)}
     if not sent:  # no batch begins to wait now
         return {key: since_ms for key, since_ms in view.scarce.items() if key in awaited}
@@ -64,7 +60,7 @@ def scarce_now(view: QueueView) -> dict[int, int]:
     """Return since when batches wait for live environments that have still not sent their part."""
     if view.config is None or not view.scarce:
         return {}
-    scarce = scarce_since(view, lanes_of(view.lanes), view.live)
+    scarce = scarce_since(view, lanes_of(view.lanes))
     return {key: since_ms for key, since_ms in scarce.items() if key in view.scarce}
 
 

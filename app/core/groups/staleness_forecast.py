@@ -54,19 +54,17 @@ def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
     )
     leased = sum(lease.state != "quarantined" for lease in view.leases)
     begun = leased + max(0, view.trained.batches)
-    batches = begun + (waiting + running) / _needed_from_queue(view.config.batch_size, view)
+    batches = begun + (waiting + running) / _needed_from_queue(view)
     versions = batches * view.trained.versions_per_batch
     return ExpectedStaleness(versions, waiting, running, batches, _detail(view, versions, waiting, running, begun))
 
 
-def _needed_from_queue(batch_size: int, view: DemandView) -> int:
-    return needed_from_queue(batch_size, view.policy.fresh_fraction, unfilled=view.unfilled)
+def _needed_from_queue(view: DemandView) -> int:
+    return needed_from_queue(view.batch_size, view.policy.fresh_fraction, unfilled=view.unfilled)
 
 
 def _detail(view: DemandView, versions: float, waiting: int, running: int, begun: int) -> str:
-    assert view.config is not None, "the caller has looked"  # noqa: S101
-    whole = view.config.batch_size
-    fresh = _needed_from_queue(whole, view)
+    whole, fresh = view.batch_size, _needed_from_queue(view)
     takes = f"has {whole} sequences" if fresh == whole else f"takes {fresh} of its {whole} sequences from the queue"
     begun_batches = "1 batch is leased or waits" if begun == 1 else f"{begun} batches are leased or wait"
     age = f"{versions:.3g} policy {'version' if f'{versions:.3g}' == '1' else 'versions'}"

@@ -68,9 +68,7 @@ def alert_of(view: RunView) -> RunAlert | None:
 
 def _minimums(view: RunView) -> dict[int, int]:
     """Return the sequences of a batch that are promised to each live environment."""
-    if view.config is None:
-        return {}
-    return {key: bound.minimum for key, bound in view.live.bounds(view.config.batch_size).items()}
+    return {key: bound.minimum for key, bound in view.bounds.items()}
 
 
 def _scarce_detail(view: RunView, key: int, since_ms: int, minimum: int) -> str:

@@ -7,7 +7,7 @@ from app.core.batches.leases import Lease
 from app.core.environments.live import LiveEnvironments, live
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.shares import is_oversized
-from app.core.model import LaneId
+from app.core.model import Bounds, LaneId
 from app.core.ranks.sharding import BalanceHistory, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
 from app.core.runs.settings import Policy, RunConfig
@@ -92,9 +92,20 @@ class QueueView:
     first_epoch: int = 0
 
     @property
+    def batch_size(self) -> int:
+        """The sequences of a batch. Only a configured run has one."""
+        assert self.config is not None, "the run has no settings yet"  # noqa: S101
+        return self.config.batch_size
+
+    @property
     def live(self) -> LiveEnvironments:
         """The environments that are alive: only these bind."""
         return live(self.environments, self.clock_ms, self.environment_ttl_ms)
+
+    @property
+    def bounds(self) -> Mapping[int, Bounds]:
+        """What each live environment must and may have of a batch. Before the batch size is known, there are none."""
+        return {} if self.config is None else self.live.bounds(self.config.batch_size)
 
     def is_alive(self, environment: EnvironmentRecord) -> bool:
         """Return whether an environment counts as alive."""
@@ -105,7 +116,7 @@ class QueueView:
         """The queued groups that can enter a batch, by lane. Before the batch size is known, these are all."""
         if self.config is None:
             return self.lanes
-        batch_size = self.config.batch_size
+        batch_size = self.batch_size
         maximums = self.live.maximums(batch_size)
         return {lane: count for lane, count in self.lanes.items() if not is_oversized(lane, batch_size, maximums)}
 
@@ -142,7 +153,7 @@ class RunView(DemandView):
     @property
     def alarming_starvation(self) -> Starvation | None:
         """The starvation, if it has lasted long enough for an alarm by the run's settings."""
-        if self.config is None or not self.starvation.alarms(self.config.batch_size, self.policy.alert_after_batches):
+        if self.config is None or not self.starvation.alarms(self.batch_size, self.policy.alert_after_batches):
             return None
         return self.starvation
 

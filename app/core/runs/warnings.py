@@ -46,7 +46,7 @@ def warnings_of(view: RunView) -> tuple[RunWarning, ...]:
     """
     if view.config is None:
         return ()
-    batch_size, live = view.config.batch_size, view.live
+    batch_size, live = view.batch_size, view.live
     maximums = live.maximums(batch_size).items()
     limits = {key: bound.maximum for key, bound in maximums if bound.maximum is not None}
     sizes = _known_sizes(view)

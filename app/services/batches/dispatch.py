@@ -342,7 +342,7 @@ def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest, clock_m
 
 def _has_batch_size(size: int, view: QueueView) -> bool:
     """Return whether the run hands out batches of this size."""
-    return view.config is not None and size == view.config.batch_size
+    return view.config is not None and size == view.batch_size
 
 
 def _has_one_receiver(batch: OutgoingBatch) -> bool:

@@ -95,7 +95,7 @@ class BatchFormation:
         shard_request = request.shard_request
         if shard_request is not None and view.config is not None:
             shard_request.check(view.step + 1)
-            shard_request.check_size(view.config.batch_size)
+            shard_request.check_size(view.batch_size)
         if self._arrivals.is_due(run, view):
             self._arrivals.note(run, await self._runs.view(run))
         decision, mixture = await self.plan_next(run, view)
@@ -116,8 +116,7 @@ class BatchFormation:
             view: The run; ``view.config`` must be set.
             returning: Groups of batches that will be dissolved, because their size differs from the run's batch size.
         """
-        assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
-        needed = fresh_needed(view.config.batch_size, view.policy.fresh_fraction)
+        needed = fresh_needed(view.batch_size, view.policy.fresh_fraction)
         if not returning and sequences_in(view.lanes) < needed:  # no batch can form: no lane has to be read
             return await self._plan_fresh(view, ()), None
         lanes = await self._retrieval.lanes(run, view)

@@ -56,9 +56,9 @@ class Retrieval:
 
         Args:
             run: The run's name.
-            view: The run.
+            view: The run; ``view.config`` must be set.
         """
-        batch_size = 0 if view.config is None else view.config.batch_size
+        batch_size = view.batch_size
         chosen: Collection[LaneId] = view.lanes
         if len(view.lanes) >= MANY_LANES:
             limited = view.live.limited

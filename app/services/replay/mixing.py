@@ -93,8 +93,7 @@ class ReplayMixing:
             view: The run; ``view.config`` must be set.
             lanes: Its lanes with their heads.
         """
-        assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
-        batch_size, fraction = view.config.batch_size, view.policy.fresh_fraction
+        batch_size, fraction = view.batch_size, view.policy.fresh_fraction
         room = batch_size - fresh_needed(batch_size, fraction)
         if room < 1:
             return None
@@ -115,7 +114,7 @@ class ReplayMixing:
             return None
         chosen = [candidates[position] for position in mixed.replayed]
         mixture = Mixture(_leased(chosen, counts, sampling), counter, buffer.revision)
-        scarce = scarce_after(view.scarce, live.bounds(batch_size), mixed.got)
+        scarce = scarce_after(view.scarce, view.bounds, mixed.got)
         return Decision(mixed.fresh, debts=mixed.debts, scarce=scarce), mixture
 
     async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:

@@ -86,7 +86,7 @@ class RunCapacity:
         waiting = _waiting(view)
         if view.config is None or reached_limit(view.policy, waiting) is None:
             return None
-        oversized = await self._oversized(run, view, self._bounds(view))
+        oversized = await self._oversized(run, view)
         if (limit := reached_limit(view.policy, _without(waiting, oversized))) is not None:
             but = ", except those that a batch needs" if (await _full_queue(view)).needs_groups else ""
             return f"{limit} is reached: groups are refused (`queue_full`){but}"
@@ -99,28 +99,25 @@ class RunCapacity:
 
     async def _check(self, run: str) -> _CapacityCheck:
         view = await self._runs.view(run)
-        batch_size, bounds = 0 if view.config is None else view.config.batch_size, self._bounds(view)
-        waiting, oversized = _waiting(view), await self._oversized(run, view, bounds)
+        batch_size = 0 if view.config is None else view.batch_size
+        waiting, oversized = _waiting(view), await self._oversized(run, view)
         is_full = batch_size and reached_limit(view.policy, _without(waiting, oversized)) is not None
         rest_s = max(_CHECK_EVERY_S, reuse_for_s(len(view.environments), len(view.lanes)))
         check = self._checks[run] = _CapacityCheck(
             asyncio.get_running_loop().time() + rest_s,
             view.epoch,
             batch_size,
-            bounds,
+            view.bounds,
             waiting,
             oversized,
             await _full_queue(view) if is_full else None,
         )
         return check
 
-    def _bounds(self, view: RunView) -> Mapping[int, Bounds]:
-        return {} if view.config is None else view.live.bounds(view.config.batch_size)
-
-    async def _oversized(self, run: str, view: RunView, bounds: Mapping[int, Bounds]) -> WaitingGroups:
+    async def _oversized(self, run: str, view: RunView) -> WaitingGroups:
         if view.config is None:
             return WaitingGroups()
-        batch_size = view.config.batch_size
+        batch_size, bounds = view.batch_size, view.bounds
         queued = [lane for lane in view.lanes if is_oversized(lane, batch_size, bounds)]
         buffered = [lane for lane in view.buffers if is_oversized(lane, batch_size, bounds)]
         groups = sum(view.lanes[lane] for lane in queued) + sum(view.buffers[lane] for lane in buffered)
