@@ -50,11 +50,9 @@ class LeaseKind(ABC, Generic[V]):
 
     Attributes:
         noun: The name of the thing in messages: ``batch``.
-        may_shorten: Whether an extension may move the deadline to an earlier time. False for batches, true for samples.
     """
 
     noun: str
-    may_shorten: bool
 
     @abstractmethod
     async def read(self, run: str, leased_id: str) -> LeaseReading[V]:
@@ -116,9 +114,7 @@ class LeaseKind(ABC, Generic[V]):
                 return True
 
     async def extend(self, run: str, leased_id: str, lease_id: str, lease_s: float | None) -> float:
-        """Move the deadline of a lease to ``lease_s`` seconds from now; None for the run's default.
-
-        A later deadline stays, unless `may_shorten`.
+        """Move the deadline of a lease to ``lease_s`` seconds from now; None for the run's default. A later one stays.
 
         Returns:
             Seconds until the deadline.
@@ -131,9 +127,7 @@ class LeaseKind(ABC, Generic[V]):
             reading = await self.read(run, leased_id)
             lease = self._lease_of(run, leased_id, reading, lease_id, None)
             assert lease is not None, "a lease does not end by an extension"  # noqa: S101
-            deadline_ms = extended_deadline_ms(
-                lease, reading.clock_ms, lease_s, reading.lease_s, may_shorten=self.may_shorten
-            )
+            deadline_ms = extended_deadline_ms(lease, reading.clock_ms, lease_s, reading.lease_s)
             if await self.change(run, lease, replace(lease, deadline_ms=deadline_ms)):
                 return (deadline_ms - reading.clock_ms) / 1000
 

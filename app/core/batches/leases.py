@@ -218,21 +218,18 @@ def lease_deadline_ms(clock_ms: int, asked_s: float | None, default_s: float) ->
     return clock_ms + round(1000 * (default_s if asked_s is None else asked_s))
 
 
-def extended_deadline_ms(
-    lease: Lease, clock_ms: int, asked_s: float | None, default_s: float, *, may_shorten: bool
-) -> int:
-    """Return the deadline of a lease that its trainer extends now, or takes again.
+def extended_deadline_ms(lease: Lease, clock_ms: int, asked_s: float | None, default_s: float) -> int:
+    """Return the deadline of a lease that its trainer extends now, or takes again. A later deadline stays.
+
+    Other ranks may need the lease longer, and a request that comes late undoes no extension.
 
     Args:
         lease: The lease before.
         clock_ms: The run clock now.
         asked_s: How long from now the request wants the lease; None for the default.
         default_s: The default of the run.
-        may_shorten: Whether the deadline may move to an earlier time. Then the last request decides. For batches it
-            may not: other ranks may need the lease longer, and a request that comes late undoes no extension.
     """
-    deadline_ms = lease_deadline_ms(clock_ms, asked_s, default_s)
-    return deadline_ms if may_shorten else max(lease.deadline_ms, deadline_ms)
+    return max(lease.deadline_ms, lease_deadline_ms(clock_ms, asked_s, default_s))
 
 
 def is_expired(lease: Lease, clock_ms: int) -> bool:

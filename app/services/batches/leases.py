@@ -24,7 +24,6 @@ class BatchLeaseKind(LeaseKind[BatchView]):
     """Batches that trainers hold under leases."""
 
     noun = "batch"
-    may_shorten = False
 
     def __init__(self, batches: BatchStore) -> None:
         self._batches = batches

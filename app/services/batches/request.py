@@ -70,8 +70,7 @@ class BatchRequest:
 
     def renewed(self, lease: Lease, view: QueueView) -> Lease:
         """Return a lease that a trainer holds already, with its deadline extended. A later deadline stays."""
-        default_s = view.policy.lease_s
-        deadline_ms = extended_deadline_ms(lease, view.clock_ms, self.lease_s, default_s, may_shorten=False)
+        deadline_ms = extended_deadline_ms(lease, view.clock_ms, self.lease_s, view.policy.lease_s)
         return replace(lease, deadline_ms=deadline_ms)
 
 

@@ -30,7 +30,6 @@ class SampleLeaseKind(LeaseKind[ReplayView]):
     """Samples that trainers hold under leases."""
 
     noun = "sample"
-    may_shorten = True
 
     def __init__(self, replay: ReplayStore, samples: SampleStore) -> None:
         self._replay = replay
@@ -169,9 +168,7 @@ class ReplaySamples:
         if is_expired(held, view.context.clock_ms):
             await self._samples.end(run, held, "expired", view)
             return None
-        deadline_ms = extended_deadline_ms(
-            held, view.context.clock_ms, request.lease_s, view.lease_s, may_shorten=self._leased.may_shorten
-        )
+        deadline_ms = extended_deadline_ms(held, view.context.clock_ms, request.lease_s, view.lease_s)
         extended = replace(held, deadline_ms=deadline_ms)
         manifest = await self._samples.manifest(run, held.batch_id)
         if manifest is None or not await self._samples.change(run, held, extended):

@@ -123,7 +123,9 @@ class ExtendSample(Body):
 
     lease: LeaseId
     lease_s: LeaseSeconds | None = Field(
-        default=None, description="Duration of the lease from now, seconds. Null means the run's setting."
+        default=None,
+        description="Duration of the lease from now, seconds. A longer lease stays as it is. Null means the run's "
+        "setting.",
     )
 
 

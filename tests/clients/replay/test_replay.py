@@ -258,7 +258,7 @@ async def test_a_lease_that_was_lost_is_said_so(replay: AsyncReplay) -> None:
         await worker.insert(steps(0, 1), policy_version=0)
     async with aclosing(replay.samples(num_chunks=1, prefetch=0, wait_s=10)) as samples:
         sample = await anext(samples)
-        assert await sample.extend(30) == 30
+        assert await sample.extend(900) == 900
         async with AsyncReplay(replay.settings) as other:
             held = await other.show(sample.info.sample)
             await other._sender.send(other._calls.lease(held.info.sample, held.info.lease).nack(None))
@@ -379,7 +379,7 @@ async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
             assert worker.outcomes == {"stored": 3}, "the rest at the end of the block"
             seen: list[int] = []
             for sample in replay.samples(num_chunks=1, wait_s=10):
-                assert 0 < sample.extend(90) <= 90
+                assert 600 < sample.extend(900) <= 900
                 with sample:
                     seen += sample.fragments()[0]["action"].tolist()
                     shown = replay.show(sample.info.sample)
