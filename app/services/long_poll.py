@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -61,14 +62,14 @@ class AttemptLock:
         """Make an attempt when those before it have ended. The task that serves does not rest for the wait until then.
 
         Raises:
-            StoreUnavailable: Redis did not answer an attempt before this one.
+            StoreUnavailable: Redis did not answer an attempt before this one, or refused it. This is the same error.
         """
         clock = asyncio.get_running_loop().time
         began, outage = clock(), self._outage
         async with self._lock:
             _waited_s.set(_waited_s.get() + clock() - began)  # `LongPoll._serve_in_order` subtracts it
             if self._outage is not None and self._outage is not outage:
-                raise StoreUnavailable(self._outage.detail)
+                raise copy(self._outage)
             try:
                 yield
             except StoreUnavailable as error:

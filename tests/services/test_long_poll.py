@@ -13,7 +13,14 @@ from app.core.runs.settings import Policy as RunPolicy
 from app.events import caller
 from app.services.batches.request import BatchRequest
 from app.services.long_poll import AttemptLock, LongPoll, WaitPolicy, rest_s
-from lachesis.wire.errors import InvalidField, LachesisError, RunNotFound, StoreUnavailable, TooManyConflicts
+from lachesis.wire.errors import (
+    InvalidField,
+    LachesisError,
+    RunNotFound,
+    StoreRefused,
+    StoreUnavailable,
+    TooManyConflicts,
+)
 from tests.services.conftest import RUN, Process, config, encoded
 from tests.waiting import wait_until
 
@@ -307,6 +314,24 @@ async def test_those_behind_an_attempt_without_an_answer_of_redis_fail_with_it()
     with pytest.raises(RunNotFound):
         await attempt("wrong", RunNotFound("there is none"))
     assert await attempt("last", None) == "last"
+
+
+async def test_those_behind_a_refused_attempt_get_its_error_with_what_to_do() -> None:
+    """Who repeats a request depends on its code; who repairs Redis reads the remedy."""
+    lock, gate = AttemptLock(), asyncio.Event()
+
+    async def attempt() -> None:
+        async with lock.attempt():
+            await gate.wait()
+            raise StoreRefused("the user may not run scripts", remedy="Change its ACL.")
+
+    tasks = [asyncio.create_task(attempt()) for _ in range(2)]
+    await asyncio.sleep(0)
+    gate.set()
+    failed = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in failed] == [StoreRefused] * 2
+    assert {str(error) for error in failed} == {"the user may not run scripts. Change its ACL."}
+    assert failed[0] is not failed[1]  # each is raised with a traceback of its own
 
 
 @pytest.mark.parametrize("keep", [False, True])
