@@ -80,6 +80,22 @@ class ServerDir:
         write_whole(self.home / _SOCKET, json.dumps({"socket": str(elsewhere), "directory": _identity(self.home)}))
         return elsewhere
 
+    def remake_socket_folder(self, socket: Path) -> None:
+        """Make the temporary directory of a socket again if it was cleaned away: clients look for the server there."""
+        if socket.parent != self.home:
+            with contextlib.suppress(OSError):  # it is there, or cannot be made
+                socket.parent.mkdir(mode=0o700)
+
+    def has_append_only_file(self) -> bool:
+        """Return whether each part of the server's append-only file is there."""
+        folder = self.home / "appendonlydir"
+        try:
+            lines = (folder / "appendonly.aof.manifest").read_text().splitlines()
+            parts = [line.split() for line in lines if not line.endswith("type h")]  # h: needed no longer
+            return all((folder / part[1]).exists() for part in parts)
+        except (OSError, ValueError, IndexError):
+            return False
+
     def claim_data(self, engine: Engine) -> None:
         """Note that ``engine`` writes the data from now on.
 

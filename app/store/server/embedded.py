@@ -44,6 +44,7 @@ _UNUSED_BYTES = 1 << 30  # memory that is worth a restart
 _QUICK_TO_LOAD_BYTES = 64 << 20  # a restart with so much data takes a fifth of a second
 _LOOKS_BEFORE_RESTART = 5
 _BETWEEN_RESTARTS_S = 600.0
+_LOOKS_WITHOUT_FILES = 2  # somebody who removes a directory removes one file after the other
 _TUNABLES = "glibc.malloc.tcache_count=2000"  # a script frees and allocates thousands of small strings; by default 7
 
 
@@ -69,6 +70,7 @@ class EmbeddedRedis:
         self._rewrite_pause_s = 0.0
         self._may_rewrite_s = float("-inf")
         self._looks_unused = 0
+        self._looks_without_socket = self._looks_without_data = 0
         self._restarted_s = float("-inf")
         self._client = Redis(unix_socket_path=str(self._socket), socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
         self.engine = engine
@@ -182,6 +184,7 @@ class EmbeddedRedis:
         self._directory.remove_temporary_files()
         if self._installed.torn_multi_bug and self._installed.check_aof_is_safe:
             self._repair_append_only_file()
+        self._directory.remake_socket_folder(self._socket)
         config = self._directory.write_configuration(self._chosen)
         with self._directory.open_log() as log:
             self._process = subprocess.Popen(
@@ -244,6 +247,7 @@ class EmbeddedRedis:
         while not self._stopping.wait(_WATCH_S):
             if self._alive():
                 if time.monotonic() - looked > _LOOK_AT_FILE_S:
+                    self._look_for_files()
                     self._rewrite_what_was_deleted()
                     self._return_memory()
                     looked = time.monotonic()
@@ -267,6 +271,27 @@ class EmbeddedRedis:
                 self._log_failed_start(error)
             else:
                 logger.warning("%s is back (pid %d) after %.2f s", self.engine, self.pid, time.monotonic() - started)
+
+    def _look_for_files(self) -> None:
+        """Restart a server whose socket was removed, for instance by a program that cleans temporary directories.
+
+        Nobody can connect to it any more. If its append-only file was removed, too, it has the only copy of the data in
+        its memory: then it goes on, and the log says so once.
+        """
+        has_data = self._directory.has_append_only_file()
+        self._looks_without_data = 0 if has_data else self._looks_without_data + 1
+        unreachable = has_data and not self._socket.exists()
+        self._looks_without_socket = self._looks_without_socket + 1 if unreachable else 0
+        if self._looks_without_data == _LOOKS_WITHOUT_FILES:
+            logger.error(
+                "the data in %s was removed while %s runs, which has the only copy in its memory: do not stop the "
+                "service before you have exported the groups (lachesis export)",
+                self._directory.home,
+                self.engine,
+            )
+        if self._looks_without_socket == _LOOKS_WITHOUT_FILES:
+            logger.warning("the socket of %s was removed (%s); restarting it", self.engine, self._socket)
+            self._restart()
 
     def _rewrite_what_was_deleted(self) -> None:
         """Rewrite a large append-only file that is mostly about deleted data.
@@ -319,6 +344,9 @@ class EmbeddedRedis:
             return
         self._looks_unused, self._restarted_s = 0, time.monotonic()
         logger.info("restarting %s, which is almost empty, to return %d MB to the system", self.engine, unused >> 20)
+        self._restart()
+
+    def _restart(self) -> None:
         self._shut_down()
         try:
             self._launch()
