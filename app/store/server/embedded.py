@@ -24,6 +24,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 from redis.retry import Retry
 
+from app.logs import LogBackoff
 from app.process_ids import process_exists
 from app.settings import Fsync
 from app.store.server.data_dir import ServerDir, known_socket
@@ -44,6 +45,7 @@ _UNUSED_BYTES = 1 << 30  # memory that is worth a restart
 _QUICK_TO_LOAD_BYTES = 64 << 20  # a restart with so much data takes a fifth of a second
 _LOOKS_BEFORE_RESTART = 5
 _BETWEEN_RESTARTS_S = 600.0
+_SHORTEST_SILENCE_S, _LONGEST_SILENCE_S = 5.0, 60.0  # between log lines while no process can be started
 _LOOKS_WITHOUT_FILES = 2  # somebody who removes a directory removes one file after the other
 _TUNABLES = "glibc.malloc.tcache_count=2000"  # a script frees and allocates thousands of small strings; by default 7
 
@@ -69,6 +71,7 @@ class EmbeddedRedis:
         self._rewriting_pid = 0
         self._rewrite_pause_s = 0.0
         self._may_rewrite_s = float("-inf")
+        self._failed_starts = LogBackoff(_SHORTEST_SILENCE_S, _LONGEST_SILENCE_S)
         self._looks_unused = 0
         self._looks_without_socket = self._looks_without_data = 0
         self._restarted_s = float("-inf")
@@ -198,6 +201,7 @@ class EmbeddedRedis:
                 umask=0o077,
             )
         self.pid, self.adopted, self.engine = self._process.pid, False, self._installed
+        self._failed_starts.forget("start")
         self._await_answer()
         if self.engine.torn_multi_bug and not self.engine.check_aof_is_safe:
             self._client.bgrewriteaof()  # the other cure: a rewritten file has no open MULTI
@@ -243,7 +247,7 @@ class EmbeddedRedis:
 
     def _supervise(self) -> None:
         delay, started = 0.0, time.monotonic()
-        looked = started
+        looked, reported = started, 0
         while not self._stopping.wait(_WATCH_S):
             if self._alive():
                 if time.monotonic() - looked > _LOOK_AT_FILE_S:
@@ -254,14 +258,9 @@ class EmbeddedRedis:
                 continue
             if time.monotonic() - started > _SETTLED_S:
                 delay = 0.0
-            code = self._process.returncode if self._process is not None else "unknown"
-            logger.error(
-                "%s (pid %d) ended by itself (code %s); starting it again. The end of its log: %s",
-                self.engine,
-                self.pid,
-                code,
-                self._directory.log_end(),
-            )
+            if self.pid != reported:
+                self._log_end()
+                reported = self.pid
             if self._stopping.wait(delay):
                 return
             delay, started = min(max(2 * delay, 0.1), 5.0), time.monotonic()
@@ -353,8 +352,20 @@ class EmbeddedRedis:
         except (StoreUnavailable, RedisError, OSError) as error:
             self._log_failed_start(error)
 
+    def _log_end(self) -> None:
+        code = self._process.returncode if self._process is not None else "unknown"
+        logger.error(
+            "%s (pid %d) ended by itself (code %s); starting it again. The end of its log: %s",
+            self.engine,
+            self.pid,
+            code,
+            self._directory.log_end(),
+        )
+
     def _log_failed_start(self, error: Exception) -> None:
-        logger.error("%s did not start again in %s, and is tried again: %s", self.engine, self._directory.home, error)
+        if self._failed_starts.is_due("start"):
+            home = self._directory.home
+            logger.error("%s did not start again in %s, and is tried again: %s", self.engine, home, error)
 
     # Stopping
 

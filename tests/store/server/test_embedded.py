@@ -110,8 +110,10 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
         os.kill(server.pid, signal.SIGKILL)
         failed = f"did not start again in {data_dir / 'redis'}, and is tried again: [Errno 2] No such file"
         wait_until("an attempt failed", lambda: failed in caplog.text)
+        wait_until("another attempt failed, after a pause", lambda: caplog.text.count(failed) > 1, 60)
         away.rename(binary)
         wait_until("it answers", lambda: answers(server))
+    assert caplog.text.count("ended by itself") == 1, "one server ended"
 
 
 def test_a_server_that_answers_with_an_error_at_its_start_is_still_watched(
