@@ -47,16 +47,16 @@ async def _endless(sender: Sender, calls: RunCalls, after: str | None) -> AsyncG
                 break
         try:
             async with aclosing(sender.lines(calls.event_stream(after))) as lines:
-                data = None
+                event_id = data = None
                 async for line in lines:
                     name, _, value = line.partition(": ")
                     if name == "id":
-                        after = value
+                        event_id = value
                     elif name == "data":
                         data = value
-                    elif not line and data is not None:
-                        event, data = RunEvent.model_validate(json.loads(data)), None
-                        yield event
+                    elif not line and data is not None:  # only now it is whole: the connection may break before
+                        after, whole, data = event_id or after, data, None
+                        yield RunEvent.model_validate(json.loads(whole))
         except RunNotFound:
             raise
         except LachesisError as error:

@@ -101,6 +101,23 @@ async def test_a_stream_that_a_gateway_refuses_is_logged(caplog: pytest.LogCaptu
         following.cancel()
 
 
+async def test_an_event_that_breaks_off_is_asked_for_again() -> None:
+    """The id comes before the rest of the event, and names what the follower has only at its end."""
+    stream, asked = "/v1/runs/math/events?after=4-0", list[str]()
+    begun = {stream: ("HTTP/1.1 200 OK", "id: 5-0\nevent: run changed\n")}
+    page = '{"events":[],"next_after":"4-0"}'
+    async with (
+        another_server("HTTP/1.1 200 OK", body=page, refusals=begun, asked=asked) as url,
+        AsyncTrainer(url, run="math") as trainer,
+        aclosing(trainer.events(after="4-0")) as events,
+    ):
+        following = asyncio.ensure_future(anext(events))
+        await wait_until(lambda: asked.count(stream) == 2)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    assert not [path for path in asked if "5-0" in path]
+
+
 async def test_threads_follow_a_run_too(run: Settings) -> None:
     async with AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
