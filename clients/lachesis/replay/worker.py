@@ -111,9 +111,12 @@ class AsyncWorker(Shown, ForAsyncio):
             InvalidInput, FragmentExists: The service refused fragments for good. Notes of the error name these
                 fragments, which are dropped. All others were sent.
             ReplayBlocked: The limiter blocked inserts for ``patience_s``. The next call sends the fragments.
-            ServiceError, Unreachable: Sending failed. The next call sends the fragments.
+            ServiceError, Unreachable: Sending failed. The next call sends the fragments. A worker that had not started
+                took no steps: give them again.
         """
-        for parts in self._cutter.add(read_steps(steps, policy_version, episode, reward, cost, priority)):
+        read = read_steps(steps, policy_version, episode, reward, cost, priority)
+        await self._begin()  # before it takes the steps, which would be lost if this fails
+        for parts in self._cutter.add(read):
             await self._put(parts)
         await self._send()
 

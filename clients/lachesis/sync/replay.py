@@ -93,7 +93,8 @@ class Worker(Blocking[AsyncWorker]):
             InvalidInput, FragmentExists: The service refused fragments for good. Notes of the error name these
                 fragments, which are dropped. All others were sent.
             ReplayBlocked: The limiter blocked inserts for ``patience_s``. The next call sends the fragments.
-            ServiceError, Unreachable: Sending failed. The next call sends the fragments.
+            ServiceError, Unreachable: Sending failed. The next call sends the fragments. A worker that had not started
+                took no steps: give them again.
         """
         self._portal.run(
             self._async.insert(steps, policy_version, episode=episode, reward=reward, cost=cost, priority=priority)

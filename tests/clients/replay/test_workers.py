@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lachesis import AsyncReplay, AsyncTrainer, Settings
-from lachesis.errors import FragmentExists, InvalidField, ReplayNotFound, RunNotFound
+from lachesis.errors import FragmentExists, InvalidField, ReplayNotFound, RunNotFound, Unreachable
 from lachesis.loader.nested import Nested
 from lachesis.replay.drop_log import DropLog, Outgoing
 from lachesis.wire.fragments import FragmentReceipt
@@ -108,6 +108,20 @@ async def test_a_label_that_the_service_would_refuse_is_refused_at_once(
         with pytest.raises(InvalidField, match=f"^{place}: .*, not "):
             await worker.insert(steps(1), 0, **given)
         await worker.insert(steps(2), 0, episode="e" * 128, priority=np.float32(2))
+        assert worker.outcomes == {"stored": 1}
+
+
+async def test_a_worker_that_cannot_start_takes_no_steps(replay: AsyncReplay, proxy: CuttingProxy) -> None:
+    async with AsyncReplay(settings_of(proxy, retry_budget_s=0)) as impatient:
+        worker = impatient.worker("w", steps=2)
+        service, proxy.upstream = proxy.upstream, None
+        await proxy.drop_all()
+        for count in (1, 2):
+            with pytest.raises(Unreachable):
+                await worker.insert(steps(count), policy_version=0)
+        proxy.upstream = service
+        await worker.insert(steps(2), policy_version=0)
+        await worker.flush()
         assert worker.outcomes == {"stored": 1}
 
 
