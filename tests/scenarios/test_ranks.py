@@ -179,6 +179,23 @@ async def test_ranks_that_disagree_learn_in_what(client: httpx.AsyncClient) -> N
     assert early.json()["code"] == "step_mismatch", "a batch that nobody has yet is of a step, too"
 
 
+@pytest.mark.parametrize("wait_s", [0, 20])
+async def test_ranks_do_not_continue_in_a_run_that_was_created_again(client: httpx.AsyncClient, wait_s: float) -> None:
+    """Each would get another batch, as it says it has the others."""
+    await filled(client, batches=2)
+    for rank in range(WORLD):
+        for after in (0, 1):
+            await shard(client, rank, after=after)
+    assert (await client.delete(RUN)).status_code == 204
+    await make_run(client, batch_size=12)
+    if not wait_s:
+        await submit(client, *(f"g{number}" for number in range(6)))
+    for reply in [await ask(client, rank, after=2, wait_s=wait_s) for rank in range(WORLD)]:
+        assert (reply.status_code, reply.json()["code"]) == (409, "step_mismatch")
+    if not wait_s:
+        assert {(await shard(client, rank))["step"] for rank in range(WORLD)} == {1}
+
+
 async def test_a_rank_that_disagrees_is_no_harm_to_others_who_wait(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=12)
     good = asyncio.create_task(shard(client, 0, wait_s=20))

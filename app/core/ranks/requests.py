@@ -59,6 +59,19 @@ class ShardRequest:
         if self.step is not None and self.step != step:
             raise StepMismatch(f"rank {self.rank} is at step {self.step}; the next batch for it is that of step {step}")
 
+    def check_after(self, run_step: int) -> None:
+        """Check that the run has come to the step of the batch that this rank says it has.
+
+        Otherwise ranks would get different batches: each takes the steps up to its ``after`` for those that it has.
+
+        Raises:
+            StepMismatch: It has not. The run was created again, or an earlier state of it was restored.
+        """
+        if self.spec.world_size > 1 and self.has_later(run_step + 1):
+            has = f"rank {self.rank} has the batch of step {self.after}"
+            why = "it was created again, or an earlier state of it was restored"
+            raise StepMismatch(f"{has}, and the run is at step {run_step}: {why}")
+
     def check_size(self, batch_size: int) -> None:
         """Check that a batch of this size can be divided as the rank asks.
 

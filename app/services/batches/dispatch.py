@@ -96,6 +96,7 @@ class Dispatch:
             RunArchived: The run is archived.
             RunNotFound: The run does not exist, and the request needs a lease.
             RunRewound: The run was rewound after the trainer began.
+            StepMismatch: The run has not come to the step of the rank that asks.
         """
         result = await self._take(run, request, compete=True)
         assert result is not None, "it does not give way"  # noqa: S101
@@ -140,7 +141,7 @@ class Dispatch:
 
         Raises:
             RunArchived: The run is archived.
-            RunRewound: The run was rewound after the trainer began.
+            RunRewound, StepMismatch: As `BatchRequest.check`.
         """
         request.check(view)
         if view.policy.archived:
@@ -160,7 +161,7 @@ class Dispatch:
 
         The trainer of such a request, or a rank of the trainer, holds the batch, or the batch waits to be handed out
         again. A whole batch that waits answers one request. The result includes requests whose answer is an error:
-        their ranks disagree, or the run was rewound.
+        their ranks disagree, or the run was rewound or created again.
 
         Args:
             run: The run's name.
@@ -181,7 +182,7 @@ class Dispatch:
                 request.check(view)
                 redelivery = _first_wanted(redeliverable, request, view.clock_ms)
                 mine = request.own_lease(view, redelivery)
-            except (RanksDisagree, RunRewound):
+            except (RanksDisagree, RunRewound, StepMismatch):
                 found.append(position)
                 continue
             if mine is not None or (

@@ -36,14 +36,17 @@ class BatchRequest:
     of_atropos: bool = False
 
     def check(self, view: QueueView) -> None:
-        """Check that the run was not rewound after this trainer began.
+        """Check that the run was not rewound or created again after this trainer began.
 
         Raises:
             RunRewound: The run was rewound. Its batches belong to the trainer that rewound it.
+            StepMismatch: The run has not come to the step that the rank is at.
         """
         if self.rewinds is not None and self.rewinds != view.rewinds:
             since = f"it has {view.rewinds} rewinds, and had {self.rewinds} when this trainer began"
             raise RunRewound(f"the run was rewound: {since}")
+        if self.shard_request is not None:
+            self.shard_request.check_after(view.step)
 
     def deadline_ms(self, view: QueueView) -> int:
         """Return the deadline of a lease that is taken now, on the run clock."""

@@ -317,6 +317,7 @@ class AsyncTrainer(RunGroups, OwnsSender, ForAsyncio):
             RunNotFound, RunArchived: The run hands out no batches.
             RunRewound: Another trainer rewound the run after this trainer started.
             RanksDisagree: Other ranks asked for another division of the batch.
+            StepMismatch: The run was created again after the loops of its ranks began. Begin all of them again.
         """
         feed = self._open_feed(prefetch, wait_s, lease_s, rank)
         try:

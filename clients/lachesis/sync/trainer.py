@@ -274,6 +274,7 @@ class Trainer(BlockingOwner[AsyncTrainer]):
             RunNotFound, RunArchived: The run hands out no batches.
             RunRewound: Another trainer rewound the run after this trainer started.
             RanksDisagree: Other ranks asked for another division of the batch.
+            StepMismatch: The run was created again after the loops of its ranks began. Begin all of them again.
         """
         return self._portal.each(
             self._async.batches(prefetch, wait_s, lease_s, rank), lambda one: Batch(one, self._portal)

@@ -26,7 +26,8 @@ class TakeQuery(BaseModel):
         le=MAX_INTEGER,
         description="Step of the last batch that this rank holds. The rank gets the batch after it. An earlier batch "
         "that was handed out again to other ranks comes first. Without `after`, the rank gets the oldest batch that it "
-        "has not acknowledged.",
+        "has not acknowledged. With several ranks, the request fails (`step_mismatch`) if the run has not come to this "
+        "step: it was created again, or restored.",
     )
     step: int | None = Field(
         default=None,

@@ -164,6 +164,15 @@ def test_a_rank_says_which_step_it_is_at_if_it_likes() -> None:
         ShardRequest(0, ShardingSpec(2), step=8).check(7)
 
 
+def test_a_rank_is_not_ahead_of_its_run() -> None:
+    """A single rank goes on: there is no other one that could get another batch."""
+    for after in (None, 6, 7):
+        ShardRequest(1, ShardingSpec(2), after).check_after(7)
+    ShardRequest(0, ShardingSpec(1), 8).check_after(7)
+    with pytest.raises(StepMismatch, match="rank 1 has the batch of step 8, and the run is at step 7: it was created"):
+        ShardRequest(1, ShardingSpec(2), 8).check_after(7)
+
+
 def test_equal_numbers_need_a_batch_that_divides() -> None:
     ShardRequest(0, ShardingSpec(5)).check_size(12)
     ShardRequest(0, ShardingSpec(4, equal_sequences=True)).check_size(12)

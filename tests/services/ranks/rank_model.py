@@ -45,6 +45,8 @@ class RankModel(RunModel):
 
     def take_shard(self, shard_request: ShardRequest, lease_s: int) -> Batch | str:
         """Take a rank's shard of the next batch for it, or say why there is none."""
+        if shard_request.spec.world_size > 1 and shard_request.after is not None and shard_request.after > self.step:
+            raise Refused("step_mismatch", "created again")
         while True:
             waiting = next((batch for batch in self.batches if self._waits_for(batch, shard_request)), None)
             theirs = self._leased(shard_request)

@@ -73,7 +73,7 @@ class RankMachine(RunMachine):
         rank=ranks,
         agrees=mostly,
         other=splits,
-        after=st.none() | st.integers(0, 2),
+        after=st.none() | st.integers(-1, 2),
         step=st.none() | st.integers(-1, 1),
         request=requests,
         lease_s=leases_s,
