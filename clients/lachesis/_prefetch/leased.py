@@ -194,6 +194,8 @@ class AsyncLeased(Shown, ForAsyncio):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            await self._lease.give_back(f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            # Text with half a surrogate pair, as in names of files, cannot be sent.
+            await self._lease.give_back(reason.encode(errors="backslashreplace").decode())
         elif not self._lease.nacked:
             await self._lease.ack()

@@ -164,6 +164,18 @@ async def test_a_batch_is_acknowledged_by_its_block_or_given_back_when_that_rais
         assert await counts(trainer) == {"queued": 2, "leased": 0, "delivered": 2}
 
 
+async def test_a_batch_is_given_back_whatever_the_text_of_the_error_has(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        for text in ("no file \udcff", "", "\0\n", "x" * 100_000):
+            batch = await trainer.take(wait_s=5)
+            assert batch is not None
+            with pytest.raises(RuntimeError):
+                async with batch:
+                    raise RuntimeError(text)
+            assert await counts(trainer) == {"queued": 2, "leased": 0, "delivered": 0}
+
+
 async def test_a_batch_that_its_block_gave_back_is_not_acknowledged(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
