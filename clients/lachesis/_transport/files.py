@@ -1,6 +1,7 @@
 """Bodies that are read from files, or written into files, piece by piece. Each attempt starts at the beginning."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -66,12 +67,15 @@ def read_from(file: StateFile) -> Iterator[FileBody]:
 
 @contextmanager
 def written_to(file: StateFile) -> Iterator[FileSink]:
-    """Return the sink of a file. The file at a path is replaced once the whole body has arrived."""
+    """Return the sink of a file. The file at a path is replaced once the whole body has arrived.
+
+    Ranks may save to one path at once. Each writes a file of its own first.
+    """
     if not isinstance(file, str | PathLike):
         yield FileSink(file)
         return
     path = Path(file)
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         with part.open("wb") as opened:
             yield FileSink(opened)

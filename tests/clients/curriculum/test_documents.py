@@ -185,6 +185,16 @@ async def test_a_state_is_read_from_bytes_files_and_atropos_or_refused_whole(
     assert (await curriculum.item("z")).mean_reward == 1
 
 
+async def test_states_that_are_saved_to_one_path_at_once_are_each_whole(
+    curriculum: AsyncCurriculum, tmp_path: Path
+) -> None:
+    await curriculum.register(f"item {number}" for number in range(5000))
+    path = tmp_path / "state.jsonl"
+    await asyncio.gather(*(curriculum.save_state(path) for _ in range(3)))
+    assert (await curriculum.load_state(path)).items == 5000
+    assert files_in(tmp_path).keys() == {path.name}
+
+
 async def test_what_is_not_there_is_said_to_be_missing(run: Settings, proxy: CuttingProxy) -> None:
     async with (
         AsyncCurriculum("sums", run) as curriculum,
