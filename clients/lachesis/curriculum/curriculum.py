@@ -442,18 +442,23 @@ class NamedCurricula:
         self._settings = settings
         self._sender = sender
         self._named: dict[str, AsyncCurriculum] = {}
+        self._ended = False
 
     def named(self, name: str) -> AsyncCurriculum:
         """Return the curriculum with this name, always the same object: it has one queue of observations."""
         if name not in self._named:
             self._named[name] = AsyncCurriculum._over(name, self._settings, self._sender)
+            if self._ended:
+                self._named[name]._observer.end()
         return self._named[name]
 
     async def closed(self) -> list[LachesisError]:
         """Close them for good. Return the errors of observations that did not arrive."""
-        for curriculum in self._named.values():
+        self._ended = True
+        curricula = list(self._named.values())  # other tasks may still name further ones
+        for curriculum in curricula:
             curriculum._observer.end()
-        return [failure for curriculum in self._named.values() for failure in await curriculum._end()]
+        return [failure for curriculum in curricula for failure in await curriculum._end()]
 
 
 def key_of(item: str | SampledItem) -> str:

@@ -314,6 +314,23 @@ async def test_a_curriculum_that_sends_its_last_observations_takes_no_more(
     assert (await curriculum.item("sum/1")).count == 1
 
 
+async def test_a_curriculum_that_is_named_while_its_trainer_ends_takes_nothing(
+    curriculum: AsyncCurriculum, run: Settings, proxy: CuttingProxy
+) -> None:
+    async with AsyncTrainer(run) as trainer:
+        upstream, proxy.upstream = proxy.upstream, None
+        await proxy.drop_all()
+        await trainer.curriculum("sums").observe("sum/1", [1.0])
+        closing = asyncio.create_task(trainer.aclose())
+        await asyncio.sleep(0)  # it begins to close
+        late = trainer.curriculum("late")
+        proxy.upstream = upstream
+        with pytest.raises(Unreachable, match="curriculum late is closed"):
+            await late.observe("sum/1", [1.0])
+        await closing
+    assert (await curriculum.item("sum/1")).count == 1
+
+
 async def test_a_curriculum_that_is_closed_twice_at_once_sends_its_observations(
     curriculum: AsyncCurriculum, run: Settings
 ) -> None:
