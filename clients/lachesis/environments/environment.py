@@ -447,7 +447,11 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
 
         An environment that is still there keeps its settings: an operator may have changed them. One that the run does
         not have gets those of this process, unless another member has made it in the meantime.
+
+        Raises:
+            RuntimeError: It has left. Nobody would make it leave again.
         """
+        _ = self.id
         log.warning("environment %s: %s. Joining again", self._joining.name, reason.detail)
         in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
         own = self._joining.model_copy(update={"change_settings": False})

@@ -1,9 +1,10 @@
 """Many processes under one name: the SDK's `Environment` in each of them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -21,6 +22,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 WORKERS = 8
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -97,6 +100,35 @@ async def test_one_that_is_cancelled_while_it_leaves_closes_its_connections(run:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         assert not environment._sender.is_open
+
+
+async def test_one_that_has_left_does_not_join_again(
+    run: Settings, trainer: AsyncTrainer, proxy: CuttingProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer to a request that was under way says that the service does not know it any more."""
+    environment = AsyncEnvironment("gsm8k", run, heartbeat_s=600)
+    await environment.__aenter__()
+    proxy.lets_replies_pass.clear()
+    member = f"/v1/runs/math/environments/{environment.id}?member={environment.member}"
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{proxy.upstream}", trust_env=False) as direct:
+        (await direct.delete(member)).raise_for_status()
+    asking = await _begun(environment.credits(), proxy)
+    await asyncio.sleep(0.2)  # until the proxy has the answer
+    leaving = await _begun(environment.__aexit__(None, None, None), proxy)
+    proxy.lets_replies_pass.set()
+    await leaving
+    with pytest.raises(RuntimeError, match=r"has left|closed"):
+        await asking
+    assert "Joining again" not in caplog.text
+    assert (await shown(trainer)).members == 0
+
+
+async def _begun(request: Coroutine[Any, Any, T], proxy: CuttingProxy) -> "asyncio.Task[T]":
+    """Begin a request, and wait until something of it has been sent."""
+    before = proxy.passed["request"]
+    task = asyncio.create_task(request)
+    await wait_until(lambda: proxy.passed["request"] > before)
+    return task
 
 
 async def _working(environment: AsyncEnvironment, joined: asyncio.Event) -> None:
