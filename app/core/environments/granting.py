@@ -16,7 +16,7 @@ from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import is_oversized, limit_of, supplies_of, usable_groups
 from app.core.model import NO_BOUNDS, Bounds, Lane, lanes_of
 from app.core.numeric.subset_sum import attainable
-from app.core.replay.mixing import needed_from_queue
+from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import DemandView
 from app.core.wording import listed
 from lachesis.wire.errors import RunNotFound
@@ -71,15 +71,39 @@ class Demand:
             live = LiveEnvironments({**live.records, **without})
         self._limits = live.bounds(batch_size)
         self._usable = _usable(view, self._alive, batch_size, self._limits)
-        needed = needed_from_queue(batch_size, view.policy.fresh_fraction, unfilled=view.unfilled)
+        self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
+        needed = fresh_needed(batch_size, view.policy.fresh_fraction)
+        self._credits = self._credits_for(needed, live)
+        if view.unfilled and needed < batch_size and not self._waits_for_minimum(live.bounds(needed)):
+            needed, self._credits = batch_size, self._credits_for(batch_size, live)
         self._needed_from_queue = needed
         self._is_whole = needed == batch_size  # the rest is replayed
-        bounds = self._limits if self._is_whole else live.bounds(needed)
-        self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
-        claims = {key: self._claim(key, env, bounds, batch_size) for key, env in self._alive.items()}
-        others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
-        self._credits = RunCredits(needed, self._horizon, claims, others)
         self._has_live_lease = _has_live_lease(view)
+
+    def _credits_for(self, needed: int, live: LiveEnvironments) -> RunCredits:
+        """Return the credits if each batch needs this many sequences from the queue."""
+        bounds = live.bounds(needed)
+        claims = {key: self._claim(key, env, bounds, self._batch_size) for key, env in self._alive.items()}
+        others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
+        return RunCredits(needed, self._horizon, claims, others)
+
+    def _waits_for_minimum(self, bounds: Mapping[int, Bounds]) -> bool:
+        """Return whether an environment lacks its minimum of the fresh part, and runs groups or may start some.
+
+        Until these groups arrive, no batch can form, so other environments need not make more. But a relaxed batch has
+        fresh groups only. So this is False where batches relax.
+
+        Args:
+            bounds: What each environment must and may have of the fresh part.
+        """
+        view = self.view
+        if view.policy.relax_scarce_after_s is not None or view.conflict_since_ms is not None:
+            return False
+        queued = Counter[int | None]()
+        for (environment, size), groups in view.lanes.items():
+            queued[environment] += size * groups
+        lacking = [key for key, own in bounds.items() if key in self._alive and queued[key] < own.minimum]
+        return any(view.running.get(key, 0) > 0 or self._credits.of(key, 0).sequences > 0 for key in lacking)
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], batch_size: int) -> Claim:
         own = bounds.get(key, NO_BOUNDS)

@@ -12,6 +12,7 @@ from app.core.environments.granting import Demand
 from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.settings import Policy, RunConfig
+from app.core.runs.view import DemandView
 from lachesis.wire.errors import RunNotFound
 from tests.core.views import EMPTY, TTL_MS, environment
 
@@ -73,6 +74,27 @@ def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
     own = {"policy": Policy(max_staleness=0, fresh_fraction=0.5), "environments": {0: environment(0)}}
     view = replace(EMPTY, lanes={(0, 4): 1}, **own)
     assert [Demand("run", replace(view, unfilled=so)).of(0).groups for so in (False, True)] == [0, 1]
+
+
+def test_only_the_fresh_part_is_made_while_an_environment_lacks_its_minimum() -> None:
+    """Half of a batch of 8 is fresh. At least 1 of these 4 sequences is of environment 1, and none is there."""
+    environments = {0: environment(0), 1: environment(1, 4, min_share=0.25)}
+    policy = Policy(max_staleness=0, fresh_fraction=0.5)
+    view = replace(EMPTY, policy=policy, environments=environments, lanes={(0, 1): 4}, unfilled=True)
+    leased = replace(LEASE, contents=(Portion(1, 1, 4),))
+    relaxing = policy.model_copy(update={"relax_scarce_after_s": 30.0})
+
+    def wanted(now: DemandView) -> list[int]:
+        return [Demand("run", now).of(n).credit.wanted for n in (0, 1)]
+
+    fresh, whole = [2, 3], [3, 5]  # rounded up
+    assert wanted(replace(view, unfilled=False)) == fresh
+    assert wanted(view) == fresh, "environment 1 may start a group"
+    assert wanted(replace(view, running={1: 1})) == fresh, "environment 1 runs a group"
+    assert wanted(replace(view, leases=(leased,))) == whole, "environment 1 may start none, and runs none"
+    assert wanted(replace(view, lanes={(0, 1): 4, (1, 4): 1})) == whole, "the buffer could not fill the rest"
+    assert wanted(replace(view, policy=relaxing)) == whole, "a relaxed batch has fresh groups only"
+    assert wanted(replace(view, conflict_since_ms=0)) == whole, "a relaxed batch has fresh groups only"
 
 
 @given(
