@@ -3,9 +3,16 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from app.core.environments.shares import bounded_environment, is_oversized, supplies_of, unlimited, usable_groups
+from app.core.environments.live import known_sizes
+from app.core.environments.shares import (
+    bounded_environment,
+    is_oversized,
+    minimums_conflict,
+    supplies_of,
+    usable_groups,
+)
 from app.core.model import MOST_HINTS, Bounds, Lane, NotReady, environment_key, environment_of
-from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_minimums
+from app.core.numeric.subset_sum import Supply, attainable, fewest_missing
 from app.core.ranks.sharding import Undivided
 from app.core.runs.view import QueueView
 from lachesis.wire.blockers import Blocker
@@ -64,38 +71,6 @@ def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collectio
     if last is None or last.batch_id != batch_id or (batch_id is None and last.group_id not in group_ids):
         return None
     return NotReady(Blocker.CANNOT_BE_DIVIDED, last.detail)
-
-
-def minimums_conflict(
-    batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
-) -> bool:
-    """Return whether group sizes make the minimums impossible together, however many groups arrive.
-
-    A shortage is not a conflict. A slow environment, or one whose sizes are unknown, can still deliver.
-
-    Args:
-        batch_size: Sequences in a batch, ``>= 1``.
-        sizes: Group sizes each environment is known to send, in sequences.
-        bounds: What each environment must and may have.
-
-    Returns:
-        True if even an unlimited supply of groups of these sizes has no exact batch that keeps every minimum, while
-        without the minimums it has one.
-    """
-    if all(bound.minimum <= 0 for bound in bounds.values()):
-        return False
-    supplies = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
-    return not attainable(batch_size, supplies) and attainable(batch_size, without_minimums(supplies))
-
-
-def known_sizes(
-    lanes: Sequence[Lane], declared: Mapping[int | None, Collection[int]]
-) -> dict[int | None, Collection[int]]:
-    """Return the group sizes that environments have declared or queued."""
-    known = dict(declared)
-    for lane in lanes:
-        known[lane.environment] = {*known.get(lane.environment, ()), lane.size}
-    return known
 
 
 def explain(

@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.batches.diagnosis import explain, known_sizes, minimums_conflict
+from app.core.batches.diagnosis import explain
 from app.core.batches.heads import with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
 from app.core.batches.selection import select
-from app.core.environments.live import declared_sizes
+from app.core.environments.live import declared_sizes, known_sizes
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
-from app.core.environments.shares import settle_debts
+from app.core.environments.shares import minimums_conflict, settle_debts
 from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, Lane, LaneId, NotReady, QueuedGroup
 from app.core.replay.mixing import has_fresh_part

@@ -10,10 +10,10 @@ from app.core.batches.leases import seconds_left
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, RunCredits
 from app.core.environments.horizon import horizon_of
-from app.core.environments.live import LiveEnvironments
+from app.core.environments.live import LiveEnvironments, declared_sizes, known_sizes
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
-from app.core.environments.shares import is_oversized, limit_of, supplies_of, usable_groups
+from app.core.environments.shares import is_oversized, limit_of, minimums_conflict, supplies_of, usable_groups
 from app.core.model import NO_BOUNDS, Bounds, Lane, lanes_of
 from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import fresh_needed
@@ -91,7 +91,8 @@ class Demand:
         """Return whether an environment lacks its minimum of the fresh part, and runs groups or may start some.
 
         Until these groups arrive, no batch can form, so other environments need not make more. But a relaxed batch has
-        fresh groups only. So this is False where batches relax.
+        fresh groups only. So this is False where batches relax: for environments that send too little, or because group
+        sizes make the minimums impossible together.
 
         Args:
             bounds: What each environment must and may have of the fresh part.
@@ -103,7 +104,10 @@ class Demand:
         for (environment, size), groups in view.lanes.items():
             queued[environment] += size * groups
         lacking = [key for key, own in bounds.items() if key in self._alive and queued[key] < own.minimum]
-        return any(view.running.get(key, 0) > 0 or self._credits.of(key, 0).sequences > 0 for key in lacking)
+        if not any(view.running.get(key, 0) > 0 or self._credits.of(key, 0).sequences > 0 for key in lacking):
+            return False
+        sizes = known_sizes(lanes_of(view.lanes), declared_sizes(view.environments))
+        return not minimums_conflict(self._batch_size, sizes, view.live.binding(self._batch_size))
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], batch_size: int) -> Claim:
         own = bounds.get(key, NO_BOUNDS)

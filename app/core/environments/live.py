@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_alive
 from app.core.environments.shares import ShareLimits, binds, bounds_for
-from app.core.model import MOST_HINTS, Bounds
+from app.core.model import MOST_HINTS, Bounds, Lane
 
 
 class LiveEnvironments:
@@ -195,6 +195,16 @@ def _declared_sizes(records: Mapping[int, EnvironmentRecord]) -> dict[int | None
                 continue
         sizes[key] = (own.group_size,)
     return sizes
+
+
+def known_sizes(
+    lanes: Sequence[Lane], declared: Mapping[int | None, Collection[int]]
+) -> dict[int | None, Collection[int]]:
+    """Return the group sizes that environments have declared or queued."""
+    known = dict(declared)
+    for lane in lanes:
+        known[lane.environment] = {*known.get(lane.environment, ()), lane.size}
+    return known
 
 
 def id_by_name(environments: Mapping[int, EnvironmentRecord], name: str) -> int | None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import floor
 
 from app.core.model import NO_BOUNDS, Bounds, Lane, LaneId, environment_key
-from app.core.numeric.subset_sum import Supply
+from app.core.numeric import subset_sum
+from app.core.numeric.subset_sum import Supply, attainable
 
 _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
 
@@ -102,6 +103,28 @@ def unlimited(
             if size > 0:
                 own[size] = batch_size // size
     return groups
+
+
+def minimums_conflict(
+    batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
+) -> bool:
+    """Return whether group sizes make the minimums impossible together, however many groups arrive.
+
+    A shortage is not a conflict. A slow environment, or one whose sizes are unknown, can still deliver.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        sizes: Group sizes each environment is known to send, in sequences.
+        bounds: What each environment must and may have.
+
+    Returns:
+        True if even an unlimited supply of groups of these sizes has no exact batch that keeps every minimum, while
+        without the minimums it has one.
+    """
+    if all(bound.minimum <= 0 for bound in bounds.values()):
+        return False
+    supplies = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
+    return not attainable(batch_size, supplies) and attainable(batch_size, subset_sum.without_minimums(supplies))
 
 
 def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> GroupCounts:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from app.core.batches.diagnosis import explain, minimums_conflict
+from app.core.batches.diagnosis import explain
 from app.core.batches.selection import select
-from app.core.environments.shares import ShareLimits, bounds_for
+from app.core.environments.shares import ShareLimits, bounds_for, minimums_conflict
 from app.core.model import Bounds, Lane, NotReady, QueuedGroup
 from lachesis.wire.blockers import Blocker
 from tests.core.batches.oracle import (

@@ -95,6 +95,10 @@ def test_only_the_fresh_part_is_made_while_an_environment_lacks_its_minimum() ->
     assert wanted(replace(view, lanes={(0, 1): 4, (1, 4): 1})) == whole, "the buffer could not fill the rest"
     assert wanted(replace(view, policy=relaxing)) == whole, "a relaxed batch has fresh groups only"
     assert wanted(replace(view, conflict_since_ms=0)) == whole, "a relaxed batch has fresh groups only"
+    impossible = {0: environment(0, 1, min_share=0.75), 1: environments[1]}  # 6 sequences and 4 are more than 8
+    conflict = replace(view, environments=impossible)
+    assert wanted(conflict) == wanted(replace(conflict, lanes={(0, 1): 4, (1, 4): 1})), "minimums will be relaxed"
+    assert wanted(conflict) > wanted(replace(conflict, unfilled=False))
 
 
 @given(
