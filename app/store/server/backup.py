@@ -205,6 +205,7 @@ def _alone(home: Path) -> Iterator[None]:
 
 def _save(client: Redis) -> int:
     """Let the server save itself, beginning now, and wait for it. Return how many keys it has."""
+    before = client.info("server")["run_id"]
     while True:
         try:
             client.bgsave(schedule=False)
@@ -216,6 +217,8 @@ def _save(client: Redis) -> int:
     keys = int(client.dbsize())
     while (info := client.info("persistence"))["rdb_bgsave_in_progress"]:
         time.sleep(_LOOK_S)
+    if client.info("server")["run_id"] != before:
+        raise StoreUnavailable("the server ended while it saved its data, and was started again")
     if info["rdb_last_bgsave_status"] != "ok":
         raise StoreUnavailable("the server did not save its data; redis.log in the data directory says why")
     return keys

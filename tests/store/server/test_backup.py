@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.exceptions import RedisError
 
 from app.process.signals import STOP_SIGNALS
 from app.store.server.backup import BackupFailed, make_backup, restore_backup
@@ -22,7 +23,15 @@ from app.store.server.data_dir import write_whole
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import StoreUnavailable
 from tests.clients.command_line.terminal import environment
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import descendants, wait_until
+
+
+def responds(server: EmbeddedRedis) -> bool:
+    with Redis.from_url(server.url) as client:
+        try:
+            return bool(client.ping())
+        except RedisError:
+            return False
 
 
 @contextmanager
@@ -89,6 +98,36 @@ def test_an_interrupted_backup_ends_the_save_and_leaves_no_files(
         assert not saves()
         assert list(target.iterdir()) == []
         assert [path.name for path in (data_dir / "redis").glob("*.rdb")] == []
+
+
+@pytest.mark.slow
+def test_a_server_that_is_started_again_during_a_backup_fails_it(own_server: EmbeddedRedis, tmp_path: Path) -> None:
+    """The new server says that its last save went well. A file may be there, from a backup that was killed."""
+    data_dir, target = Path(own_server.url.removeprefix("unix://")).parents[1], tmp_path / "backup"
+    stale = data_dir / "redis" / "dump.rdb"
+    with Redis.from_url(own_server.url) as redis:
+
+        def saves() -> bool:
+            return bool(redis.info("persistence")["rdb_bgsave_in_progress"])
+
+        redis.set("lachesis:test", "1")
+        redis.config_set("rdb-key-save-delay", 600_000_000)  # a save that does not end
+        stale.write_bytes(b"an older state")
+        command = [sys.executable, "-m", "app", "backup", target]
+        settings = environment(LACHESIS_DATA_DIR=str(data_dir))
+        with subprocess.Popen(command, env=settings, stderr=subprocess.PIPE, text=True) as backup:
+            wait_until("the server saves", saves)
+            backup.send_signal(signal.SIGSTOP)  # as on a machine without memory, where processes are ended
+            first = own_server.pid
+            for process in (*descendants(first), first):
+                os.kill(process, signal.SIGKILL)
+            wait_until("another server runs", lambda: own_server.pid != first and responds(own_server))
+            stale.write_bytes(b"an older state")
+            backup.send_signal(signal.SIGCONT)
+            _, said = backup.communicate(timeout=100)
+        assert (backup.returncode, list(target.iterdir())) == (1, [])
+        assert "the server ended while it saved its data" in said
+        assert not stale.exists()
 
 
 def documented_repair(data_dir: Path) -> str:
