@@ -113,7 +113,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         self._calls = CurriculumCalls(settings.run, name)
         self._sender = sender
         self._observer = Observer(self._calls, sender)
-        self._queues: list[ItemQueue] = []
+        self._queues: set[ItemQueue] = set()  # threads add to it
 
     def items(
         self,
@@ -153,7 +153,8 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
 
         where = f"run {self.settings.run}, curriculum {self.name}"
         queue = ItemQueue(sample, self._release_keys, self._observer.counted, prefetch, wait_s, where)
-        self._queues = [*(queue for queue in self._queues if not queue.ended), queue]
+        self._queues.add(queue)
+        self._queues.difference_update([each for each in list(self._queues) if each.ended])
         return AsyncItemStream(queue)
 
     async def observe(self, item: str | SampledItem, rewards: Sequence[float] | NDArray[Any]) -> None:
@@ -426,9 +427,10 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         try:
             if self._owns_sender:
                 self._observer.end()
-            for queue in self._queues:
+            while self._queues:
+                (queue, *_) = list(self._queues)
                 await queue.aclose()
-            self._queues.clear()
+                self._queues.discard(queue)
             return await self._observer.close(self.settings.retry_budget_s)
         finally:
             if self._owns_sender:
@@ -446,11 +448,12 @@ class NamedCurricula:
 
     def named(self, name: str) -> AsyncCurriculum:
         """Return the curriculum with this name, always the same object: it has one queue of observations."""
-        if name not in self._named:
-            self._named[name] = AsyncCurriculum._over(name, self._settings, self._sender)
+        found = self._named.get(name)
+        if found is None:  # threads may ask at once, and `setdefault` gives all of them the same one
+            found = self._named.setdefault(name, AsyncCurriculum._over(name, self._settings, self._sender))
             if self._ended:
-                self._named[name]._observer.end()
-        return self._named[name]
+                found._observer.end()
+        return found
 
     async def closed(self) -> list[LachesisError]:
         """Close them for good. Return the errors of observations that did not arrive."""

@@ -5,12 +5,14 @@ import contextlib
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Barrier
 
 import numpy as np
 import pytest
 
-from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, NoItem, Settings, Trainer
+from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, Curriculum, NoItem, Settings, Trainer
 from lachesis._prefetch.items import AsyncItemStream
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
 from tests.clients.conftest import settings_of
@@ -329,6 +331,28 @@ async def test_a_curriculum_that_is_named_while_its_trainer_ends_takes_nothing(
             await late.observe("sum/1", [1.0])
         await closing
     assert (await curriculum.item("sum/1")).count == 1
+
+
+def test_threads_that_name_a_curriculum_at_once_share_it_and_its_streams() -> None:
+    """Else some observations would not be sent at the end, and some items not be given back."""
+    before_s, threads = sys.getswitchinterval(), 16
+    sys.setswitchinterval(1e-6)
+    try:
+        with Trainer(Settings("http://127.0.0.1:9", run="math")) as trainer, ThreadPoolExecutor(threads) as pool:
+            for number in range(100):
+                together = Barrier(threads)
+
+                def named(name: str, together: Barrier = together) -> Curriculum:
+                    together.wait()
+                    curriculum = trainer.curriculum(name)
+                    curriculum.items()
+                    return curriculum
+
+                found = list(pool.map(named, [f"c{number}"] * threads))
+                assert len({id(one._async) for one in found}) == 1
+                assert len(found[0]._async._queues) == threads
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 async def test_a_curriculum_that_is_closed_twice_at_once_sends_its_observations(
