@@ -91,6 +91,22 @@ async def test_a_quarantined_batch_takes_no_credits(client: httpx.AsyncClient) -
     assert await groups_for(client) == 2
 
 
+async def test_a_trainer_may_collect_batches_while_its_replay_buffer_is_empty(client: httpx.AsyncClient) -> None:
+    """All of the first batches is fresh. Groups enter the buffer when they are acknowledged."""
+    await make_run(client, batch_size=8, max_staleness=1, fresh_fraction=0.5)
+    assert (await client.put(f"{RUN}/replay", json={"groups": True})).status_code == 200
+    await join(client, "math", 4)
+    for batch in range(2):
+        for round_ in range(5):  # a worker that follows its credits, and a trainer that asks
+            for number in range(await groups_for(client)):
+                name = f"{batch}-{round_}-{number}"
+                await submit(client, group(name, 4, environment=0, policy_version=0))
+            if await take(client) is not None:
+                break
+        else:
+            pytest.fail(f"there is no batch {batch}: {(await credits_of(client))['reason']}")
+
+
 async def test_an_environment_above_max_share_leaves_credits_to_others(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=8, max_staleness=0)
     await join(client, "much", 4, max_share=0.5)

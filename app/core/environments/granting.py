@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
-from app.core.batches.leases import seconds_left
+from app.core.batches.leases import Lease, seconds_left
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, RunCredits
 from app.core.environments.horizon import horizon_of
@@ -70,22 +70,22 @@ class Demand:
             without = {key: replace(live.records[key], min_share=None) for key in gone}
             live = LiveEnvironments({**live.records, **without})
         self._limits = live.bounds(batch_size)
-        self._usable = _usable(view, self._alive, batch_size, self._limits)
         self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
-        needed = fresh_needed(batch_size, view.policy.fresh_fraction)
-        self._credits = self._credits_for(needed, live)
-        if view.unfilled and needed < batch_size and not self._waits_for_minimum(live.bounds(needed)):
-            needed, self._credits = batch_size, self._credits_for(batch_size, live)
-        self._needed_from_queue = needed
-        self._is_whole = needed == batch_size  # the rest is replayed
+        fresh = fresh_needed(batch_size, view.policy.fresh_fraction)
+        self._compute_credits(fresh, live)
+        if view.unfilled and fresh < batch_size and not self._waits_for_minimum(live.bounds(fresh)):
+            self._compute_credits(batch_size, live)
+        self._is_whole = self._needed_from_queue == batch_size  # the rest is replayed
         self._has_live_lease = _has_live_lease(view)
 
-    def _credits_for(self, needed: int, live: LiveEnvironments) -> RunCredits:
-        """Return the credits if each batch needs this many sequences from the queue."""
+    def _compute_credits(self, needed: int, live: LiveEnvironments) -> None:
+        """Compute the credits for batches that need this many sequences from the queue each."""
         bounds = live.bounds(needed)
+        self._needed_from_queue = needed
+        self._usable = _usable(self.view, self._alive, self._batch_size, needed, self._limits)
         claims = {key: self._claim(key, env, bounds, self._batch_size) for key, env in self._alive.items()}
         others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
-        return RunCredits(needed, self._horizon, claims, others)
+        self._credits = RunCredits(needed, self._horizon, claims, others)
 
     def _waits_for_minimum(self, bounds: Mapping[int, Bounds]) -> bool:
         """Return whether an environment lacks its minimum of the fresh part, and runs groups or may start some.
@@ -306,20 +306,31 @@ def _has_live_lease(view: DemandView) -> bool:
 
 
 def _usable(
-    view: DemandView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
+    view: DemandView, alive: Mapping[int, EnvironmentRecord], batch_size: int, needed: int, limits: Mapping[int, Bounds]
 ) -> Counter[int | None]:
-    """Count the queued, leased and running sequences that can still enter a batch, by environment."""
+    """Count the queued, leased and running sequences that take up credits, by environment."""
     usable: Counter[int | None] = Counter()
     for lane in _lanes(view, alive):
         if not is_oversized(lane.id, batch_size, limits):
             usable[lane.environment] += lane.size * lane.queued
     for lease in view.leases:
         if lease.state != "quarantined":
-            for portion in lease.contents:
-                usable[portion.environment] += portion.sequences
-            for portion in lease.replayed:
-                usable[portion.environment] -= portion.sequences
+            usable += _counted(lease, needed)
     return usable
+
+
+def _counted(lease: Lease, needed: int) -> Counter[int | None]:
+    """Count the fresh sequences of a leased batch, by environment, at most what a batch needs from the queue.
+
+    So a batch takes up the credits of one batch, also if the replay buffer could not fill it.
+    """
+    fresh = Counter[int | None]()
+    for portion in lease.contents:
+        fresh[portion.environment] += portion.sequences
+    for portion in lease.replayed:
+        fresh[portion.environment] -= portion.sequences
+    most = max(needed, fresh.total())
+    return Counter({key: sequences * needed // most for key, sequences in fresh.items()})
 
 
 def _lanes(view: DemandView, alive: Mapping[int, EnvironmentRecord]) -> list[Lane]:

@@ -101,6 +101,20 @@ def test_only_the_fresh_part_is_made_while_an_environment_lacks_its_minimum() ->
     assert wanted(conflict) > wanted(replace(conflict, unfilled=False))
 
 
+def test_a_leased_batch_takes_up_the_credits_of_one_batch_however_fresh() -> None:
+    """Half of a batch of 8 is fresh, two ahead. The buffer was empty, so the first batch has 8 of the 8 sequences."""
+    view = replace(EMPTY, policy=Policy(max_staleness=1, fresh_fraction=0.5), environments={0: environment(0, 4)})
+
+    def may_start(*leases: Lease) -> int:
+        return Demand("run", replace(view, leases=leases)).of(0).groups
+
+    fresh = replace(LEASE, contents=(Portion(0, 2, 8),))
+    mixed = replace(LEASE, contents=(Portion(0, 2, 8),), replayed=(Portion(0, 1, 4),))
+    assert [may_start(), may_start(fresh), may_start(mixed), may_start(fresh, mixed)] == [2, 1, 1, 0]
+    of_two = replace(fresh, contents=(Portion(0, 1, 4), Portion(None, 2, 4)))
+    assert Demand("run", replace(view, leases=(of_two,))).of(0).credit.outstanding == 2
+
+
 @given(
     batch_size=st.integers(1, 64),
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
