@@ -17,10 +17,12 @@ from app.process.serve import checked_files
 from app.settings import ServiceSettings
 from app.store.access.store import AccessStore
 from app.store.redis.keys import ACCESS
+from app.store.server.checkup import NEEDED_COMMANDS
 from app.store.server.data_dir import ServerDir
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.access import TokenCreated
 from lachesis.wire.errors import StoreMisconfigured
+from tests.acl_user import documented_rules, restricted_url
 from tests.api.access.conftest import Tokens
 from tests.api.conftest import Start, start
 from tests.clients.command_line.terminal import findings_by_check, in_terminal
@@ -130,6 +132,32 @@ async def test_a_file_that_the_server_deletes_in_the_meantime_is_no_problem(
     code, found = await examined(tmp_path)
     assert (code, found["data directory"]["state"]) == (0, "ok"), found
     assert not old.exists()
+
+
+def test_the_doctor_knows_the_documented_rights() -> None:
+    assert [f"+{command}" for command in NEEDED_COMMANDS] == [one for one in documented_rules() if one[0] == "+"]
+
+
+async def test_a_missing_right_of_the_redis_user_is_found_and_nothing_is_changed(
+    own_server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    async def found() -> tuple[int, dict[str, Any]]:
+        return await examined(tmp_path / "unused", redis_url=url)
+
+    url = restricted_url(own_server.url)
+    with Redis.from_url(own_server.url) as redis:
+        code, findings = await found()
+        assert (code, "rights" in findings, "writes" in findings) == (0, False, False), findings
+        rules = ["-evalsha", "-script|load", "-mset", "-subscribe", "resetchannels"]
+        redis.execute_command("ACL", "SETUSER", "lachesis", *rules)  # type: ignore[no-untyped-call]
+        code, findings = await found()
+        assert (code, findings["rights"]["state"]) == (1, "problem")
+        assert " no right to evalsha, script|load, publish, subscribe, mset on " in findings["rights"]["detail"]
+        url = own_server.url
+        redis.config_set("min-replicas-to-write", 1)
+        code, findings = await found()
+        assert (code, findings["writes"]["state"]) == (1, "problem")
+        assert redis.keys("*") == []
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "dangling"])

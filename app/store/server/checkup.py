@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from app.store.server.data_dir import has_data, recorded_engine
 from app.store.server.engine import Engine, find_server
@@ -21,6 +21,16 @@ _LEAST_FREE_BYTES = 1 << 30
 _MOST_MEMORY_USED = 0.9
 _MOST_SKEW_S = 5.0
 _TIMEOUT_S = 5.0
+_MOST_ARGUMENTS = 6
+_NOT_QUEUED = {"auth", "hello", "multi", "exec"}  # `exec` would run the others
+NEEDED_COMMANDS = """
+hello auth ping info time multi exec client|setinfo client|setname evalsha script|load publish subscribe
+unsubscribe exists scan del unlink rename copy pexpire pttl get set mset mget strlen getrange hget hset hsetnx
+hmget hgetall hdel hexists hincrby hincrbyfloat hkeys hvals hlen hstrlen hscan lindex llen lpop lpos lrange
+lrem rpush sadd srem smembers zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank
+zremrangebyscore zscan zscore zmscore xadd xdel xrange xrevrange xtrim xinfo|stream
+""".split()  # noqa: SIM905 - shorter than a list
+"""What the Redis user of the service must be allowed to run. docs/security.md has the rule that allows it."""
 
 
 def examine_data_dir(data_dir: Path, binary: Path | None) -> Iterator[Finding]:
@@ -78,9 +88,16 @@ def examine_redis(url: str, facts: StoreFacts) -> Iterator[Finding]:
         with Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S) as client:
             memory, file = client.info("memory"), client.info("persistence")
             seconds, _ = client.time()
+            refused = _refused(client)
     except RedisError as error:
         yield problem("redis", f"it stopped to answer: {error}", "python -m app doctor, again")
         return
+    if forbidden := [command for command, error in refused.items() if isinstance(error, NoPermissionError)]:
+        detail = f"the user in LACHESIS_REDIS_URL has no right to {', '.join(forbidden)} on `lachesis:*`"
+        yield problem("rights", detail, "ACL SETUSER in Redis, as docs/security.md has it")
+    if missing := [error for error in refused.values() if str(error).startswith("NOREPLICAS")]:
+        remedy = "start its replicas, or CONFIG SET min-replicas-to-write 0"
+        yield problem("writes", f"Redis refuses all writes: {missing[0]}", remedy)
     yield _memory(memory["used_memory"], facts.maxmemory_bytes)
     broken = [name for name in ("aof_last_write_status", "aof_last_bgrewrite_status") if file.get(name, "ok") != "ok"]
     if broken:
@@ -91,6 +108,33 @@ def examine_redis(url: str, facts: StoreFacts) -> Iterator[Finding]:
         yield problem("clock", detail, "timedatectl set-ntp true, on both machines")
     else:
         yield ok("clock", f"within {_MOST_SKEW_S:g} s of that of Redis")
+
+
+def _refused(client: Redis) -> dict[str, ResponseError]:
+    """Return the needed commands that Redis refuses now, each with its error.
+
+    They wait in a transaction that never runs. Redis checks the number of arguments first, and then the rights.
+    """
+    refused: dict[str, ResponseError] = {}
+    connection = client.connection_pool.get_connection()
+    try:
+        connection.send_command("MULTI")  # type: ignore[no-untyped-call]
+        connection.read_response()
+        for command in NEEDED_COMMANDS:
+            for arguments in range(_MOST_ARGUMENTS if command not in _NOT_QUEUED else 0):
+                words = (*command.split("|"), *["lachesis:doctor"] * arguments)
+                connection.send_command(*words)  # type: ignore[no-untyped-call]
+                try:
+                    connection.read_response()
+                except ResponseError as error:
+                    if "wrong number" in str(error):
+                        continue
+                    refused[command] = error
+                break
+    finally:
+        connection.disconnect()  # type: ignore[no-untyped-call] # which drops the transaction
+        client.connection_pool.release(connection)
+    return refused
 
 
 def _unusable(home: Path) -> Finding | None:
