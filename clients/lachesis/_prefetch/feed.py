@@ -112,7 +112,8 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         self.forget()
 
     def _leases(self) -> list[HeldLease]:
-        return [*self._handed_out, *(one.lease for one in self._ready)]
+        ready = list(self._ready)  # another thread may ask for them, to show the trainer
+        return [*self._handed_out, *(one.lease for one in ready)]
 
     def _has_one(self) -> bool:
         while self._ready and not (self._divided or self._ready[0].lease.held):

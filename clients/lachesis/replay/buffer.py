@@ -352,7 +352,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         await self.aclose()
 
     def _facts(self) -> dict[str, object]:
-        held = sum(feed.held for feed in self._feeds)
+        held = sum(feed.held for feed in list(self._feeds))
         return {"name": self._name, **self.settings.facts(), "samples_held": held}
 
     async def _close_feed(self, feed: Feed[TakenSample], acquirer: SampleAcquirer) -> None:

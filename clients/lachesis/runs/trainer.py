@@ -360,7 +360,7 @@ class AsyncTrainer(RunGroups, OwnsSender, ForAsyncio):
             await self._sender.aclose()
 
     def _facts(self) -> dict[str, object]:
-        held = sum(lease.held for lease in self._taken) + sum(feed.held for feed in self._feeds)
+        held = sum(lease.held for lease in self._taken) + sum(feed.held for feed in list(self._feeds))
         return {"name": self._name, **self.settings.facts(), "batches_held": held}
 
     def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None, rank: Rank | None) -> Feed[Taken]:

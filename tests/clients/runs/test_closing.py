@@ -1,8 +1,10 @@
 """Loops over batches that are closed, while a task waits in them, while the run is rewound, or without a service."""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -102,6 +104,34 @@ async def test_a_loop_of_a_thread_ends_when_another_thread_closes_the_trainer(ru
         await someone_waits(run)
         await asyncio.to_thread(trainer.close)
         assert await asyncio.wrap_future(training) == []
+
+
+async def test_a_trainer_is_shown_in_one_thread_while_others_prefetch(run: Settings) -> None:
+    def loops(trainer: Trainer) -> None:
+        for _ in range(30):
+            assert len([batch.ack() for batch in islice(trainer.batches(prefetch=4), 4)]) == 4
+
+    def shown(trainer: Trainer) -> None:
+        for _ in range(100):
+            try:
+                repr(trainer)
+            except RuntimeError as error:
+                errors.append(error)
+
+    errors = list[RuntimeError]()
+    async with AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(number) for number in range(300)])
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with Trainer(run) as trainer, ThreadPoolExecutor(1) as threads:
+            training = threads.submit(loops, trainer)
+            while not training.done():
+                await asyncio.to_thread(shown, trainer)
+            training.result()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert not errors
 
 
 async def test_an_interrupted_end_extends_no_lease_and_can_be_repeated(run: Settings, proxy: CuttingProxy) -> None:
