@@ -107,6 +107,21 @@ async def test_a_trainer_may_collect_batches_while_its_replay_buffer_is_empty(cl
             pytest.fail(f"there is no batch {batch}: {(await credits_of(client))['reason']}")
 
 
+async def test_a_batch_that_a_trainer_keeps_takes_no_minimum_of_the_next_one_away(client: httpx.AsyncClient) -> None:
+    """The first batch has all groups of an environment, and the next one needs its minimum before the first ends."""
+    await make_run(client, batch_size=8, max_staleness=1)
+    promised, other = await join(client, "promised", 4, min_share=0.25), await join(client, "other", 1)
+    made = [group(name, 4, environment=promised, policy_version=0) for name in "ab"]
+    await submit(client, *made, *(group(f"{n}", 1, environment=other, policy_version=0) for n in range(8)))
+    first = await taken(client)
+    assert [one["environment"] for one in first["groups"]] == [promised] * 2
+    assert await take(client) is None
+    assert (await groups_for(client, promised), await groups_for(client, other)) == (1, 0)
+    await submit(client, group("c", 4, environment=promised, policy_version=0))
+    await taken(client)
+    assert (await groups_for(client, promised), await groups_for(client, other)) == (0, 0), "it holds two"
+
+
 async def test_an_environment_above_max_share_leaves_credits_to_others(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=8, max_staleness=0)
     await join(client, "much", 4, max_share=0.5)

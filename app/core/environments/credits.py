@@ -34,11 +34,13 @@ class Claim:
         weight: Its share of the sequences that no minimum takes, relative to others. 0 or less: no share.
         bounds: What it must and may have of one batch.
         outstanding: Its sequences that can still enter a batch: queued, buffered, with the trainer, or running.
+        leased: Those with the trainer.
     """
 
     weight: float
     bounds: Bounds
     outstanding: int
+    leased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,20 @@ class RunCredits:
         horizon: Batches to look ahead, ``>= 0``.
         claims: By environment id, for the environments that are alive, including those that ask.
         others_outstanding: Queued, leased and running sequences of no live environment. They fill batches, too.
+        leased_batches: Batches with the trainer.
     """
 
-    def __init__(self, batch_size: int, horizon: int, claims: Mapping[int, Claim], others_outstanding: int = 0) -> None:
+    def __init__(
+        self,
+        batch_size: int,
+        horizon: int,
+        claims: Mapping[int, Claim],
+        others_outstanding: int = 0,
+        leased_batches: int = 0,
+    ) -> None:
         self._batch_size = batch_size
         self._horizon = horizon
+        self._batches_to_form = max(0, horizon - leased_batches)
         self._claims = claims
         self._wanted = wanted_of_batch(batch_size, claims)
         minimums = sum(claim.bounds.minimum for claim in claims.values())
@@ -87,7 +98,7 @@ class RunCredits:
             run as a whole is a second limit. It does not apply while the caller lacks its minimum: others that sent
             too much must not take a promised share away.
         """
-        outstanding, wanted = self._claims[caller].outstanding + more, self._horizon * self._wanted[caller]
+        outstanding, wanted = self._claims[caller].outstanding + more, self._wanted_of(caller)
         allowed = min(wanted, max(self._room(caller, more) + outstanding, self._least(caller))) - outstanding
         if allowed > 0:
             reason = f"{outstanding} of {wanted} wanted sequences are queued, leased or running"
@@ -122,12 +133,22 @@ class RunCredits:
     def _counted(self, claim: Claim, outstanding: int) -> int:
         return min(outstanding, self._horizon * _limit(claim, self._batch_size))
 
+    def _wanted_of(self, key: int) -> int:
+        return max(self._horizon * self._wanted[key], self._least(key))
+
     def _least(self, key: int) -> int:
-        return self._horizon * self._claims[key].bounds.minimum
+        """Return the sequences that an environment may have in any case.
+
+        These are its minimum of all batches. A batch with the trainer may have taken more of it than this minimum. Then
+        it still makes its minimum of the next batches, which the trainer may need before it acknowledges that batch.
+        """
+        claim = self._claims[key]
+        minimum = claim.bounds.minimum
+        return max(self._horizon * minimum, claim.leased + self._batches_to_form * minimum if minimum else 0)
 
     def _lacks(self, key: int, outstanding: int) -> tuple[bool, bool]:
         """Return whether an environment lacks sequences that are wanted of it, and whether it lacks its minimum."""
-        return outstanding < self._horizon * self._wanted[key], outstanding < self._least(key)
+        return outstanding < self._wanted_of(key), outstanding < self._least(key)
 
 
 def wanted_of_batch(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, int]:

@@ -71,21 +71,24 @@ class Demand:
             live = LiveEnvironments({**live.records, **without})
         self._limits = live.bounds(batch_size)
         self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
+        self._live_leases = [lease for lease in view.leases if lease.state != "quarantined"]
         fresh = fresh_needed(batch_size, view.policy.fresh_fraction)
         self._compute_credits(fresh, live)
         if view.unfilled and fresh < batch_size and not self._waits_for_minimum(live.bounds(fresh)):
             self._compute_credits(batch_size, live)
         self._is_whole = self._needed_from_queue == batch_size  # the rest is replayed
-        self._has_live_lease = _has_live_lease(view)
 
     def _compute_credits(self, needed: int, live: LiveEnvironments) -> None:
         """Compute the credits for batches that need this many sequences from the queue each."""
         bounds = live.bounds(needed)
         self._needed_from_queue = needed
-        self._usable = _usable(self.view, self._alive, self._batch_size, needed, self._limits)
+        self._leased = Counter[int | None]()
+        for lease in self._live_leases:
+            self._leased.update(_counted(lease, needed))
+        self._usable = self._leased + _usable(self.view, self._alive, self._batch_size, self._limits)
         claims = {key: self._claim(key, env, bounds, self._batch_size) for key, env in self._alive.items()}
         others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
-        self._credits = RunCredits(needed, self._horizon, claims, others)
+        self._credits = RunCredits(needed, self._horizon, claims, others, len(self._live_leases))
 
     def _waits_for_minimum(self, bounds: Mapping[int, Bounds]) -> bool:
         """Return whether an environment lacks its minimum of the fresh part, and runs groups or may start some.
@@ -113,7 +116,7 @@ class Demand:
         own = bounds.get(key, NO_BOUNDS)
         if is_oversized((key, env.group_size), batch_size, self._limits):
             return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part
-        return Claim(env.weight, own, self._usable[key])
+        return Claim(env.weight, own, self._usable[key], self._leased[key])
 
     def of(self, caller: int, running: int | None = None, *, is_new: bool = True) -> GroupAllowance:
         """Return how many groups of its size an environment may start now.
@@ -202,7 +205,7 @@ class Demand:
         """
         if self.view.policy.intake_paused:
             return _INTAKE_PAUSED
-        if self._has_live_lease:
+        if self._live_leases:
             return self._who_holds_batches()
         if not self.view.environments:  # groups may come without one
             return None if self.view.totals.accepted_groups else f"{NO_ENVIRONMENT}: start one"
@@ -277,7 +280,7 @@ class Demand:
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no batch is leased, no group can be replayed, and no environment has credits."""
-        return not self._has_live_lease and self._is_whole and self._credits.is_exhausted(caller, more)
+        return not self._live_leases and self._is_whole and self._credits.is_exhausted(caller, more)
 
     def _may_be_asked(self, needed: Needed) -> bool:
         """Return whether to ask an environment for groups.
@@ -300,22 +303,14 @@ def awaited_version(view: DemandView) -> str | None:
     return f"{said}: credits wait for PUT …/policy-version"
 
 
-def _has_live_lease(view: DemandView) -> bool:
-    """Return whether a trainer holds a batch, or a batch waits to be handed out again."""
-    return any(lease.state != "quarantined" for lease in view.leases)
-
-
 def _usable(
-    view: DemandView, alive: Mapping[int, EnvironmentRecord], batch_size: int, needed: int, limits: Mapping[int, Bounds]
+    view: DemandView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
 ) -> Counter[int | None]:
-    """Count the queued, leased and running sequences that take up credits, by environment."""
+    """Count the queued and running sequences that can still enter a batch, by environment."""
     usable: Counter[int | None] = Counter()
     for lane in _lanes(view, alive):
         if not is_oversized(lane.id, batch_size, limits):
             usable[lane.environment] += lane.size * lane.queued
-    for lease in view.leases:
-        if lease.state != "quarantined":
-            usable += _counted(lease, needed)
     return usable
 
 

@@ -141,3 +141,20 @@ def test_a_run_with_nothing_outstanding_wants_whole_batches_if_somebody_may_fill
     wanted = sum(credit(batch_size, 1, idle, key).wanted for key in idle)
     if any(own.weight > 0 and own.bounds.maximum is None for own in idle.values()):
         assert wanted >= batch_size
+
+
+@given(
+    minimum=st.integers(1, 8),
+    horizon=st.integers(1, 4),
+    leased=st.lists(st.integers(0, 8), max_size=4),
+    waiting=st.integers(0, 40),
+    others=st.integers(0, 64),
+)
+def test_an_environment_may_make_its_minimum_of_each_batch_that_no_trainer_holds(
+    minimum: int, horizon: int, leased: list[int], waiting: int, others: int
+) -> None:
+    """Whatever it had in the batches that a trainer holds, and whatever others have."""
+    own = Claim(1.0, Bounds(minimum), sum(leased) + waiting, sum(leased))
+    claims = {0: own, 1: claim(outstanding=others)}
+    granted = RunCredits(8, horizon, claims, leased_batches=len(leased)).of(0).sequences
+    assert waiting + granted >= max(0, horizon - len(leased)) * minimum
