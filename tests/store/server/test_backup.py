@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis.exceptions import RedisError
 
 from app.process.signals import STOP_SIGNALS
 from app.store.server.backup import BackupFailed, make_backup, restore_backup
@@ -24,14 +23,7 @@ from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import StoreUnavailable
 from tests.clients.command_line.terminal import environment
 from tests.e2e.processes import descendants, wait_until
-
-
-def responds(server: EmbeddedRedis) -> bool:
-    with Redis.from_url(server.url) as client:
-        try:
-            return bool(client.ping())
-        except RedisError:
-            return False
+from tests.store.server.test_embedded import answers
 
 
 @contextmanager
@@ -121,7 +113,7 @@ def test_a_server_that_is_started_again_during_a_backup_fails_it(own_server: Emb
             first = own_server.pid
             for process in (*descendants(first), first):
                 os.kill(process, signal.SIGKILL)
-            wait_until("another server runs", lambda: own_server.pid != first and responds(own_server))
+            wait_until("another server runs", lambda: own_server.pid != first and answers(own_server))
             stale.write_bytes(b"an older state")
             backup.send_signal(signal.SIGCONT)
             _, said = backup.communicate(timeout=100)

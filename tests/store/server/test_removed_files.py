@@ -7,22 +7,14 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis.exceptions import RedisError
 
 from app.store.server import embedded
 from app.store.server.data_dir import known_socket
 from app.store.server.embedded import EmbeddedRedis
 from tests.e2e.processes import wait_until
+from tests.store.server.test_embedded import answers
 
 DEEP = Path(*["deeply-nested"] * 15)  # deeper than the path of a socket may be
-
-
-def answers(server: EmbeddedRedis) -> bool:
-    with Redis.from_url(server.url) as client:
-        try:
-            return bool(client.ping())
-        except RedisError:
-            return False
 
 
 def _info_calls(client: Redis) -> int:
