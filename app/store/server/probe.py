@@ -12,7 +12,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.store.redis.keys import FORMER_RUNS
+from app.store.redis.keys import FORMER_RUNS, SERVICE
 from app.store.redis.requirements import refuse_unusable
 from app.store.server.engine import Engine
 from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
@@ -46,6 +46,7 @@ class StoreFacts:
         maxmemory_bytes: Its memory limit; 0 means none.
         config_is_readable: Whether the service may read the configuration (CONFIG GET).
         torn_multi_bug: Whether a torn append-only file can swallow later writes (`Engine.torn_multi_bug`).
+        clock_ms: The service clock, which never goes back; 0 where no service has run.
         warnings: What an operator should change, one sentence each.
     """
 
@@ -56,6 +57,7 @@ class StoreFacts:
     maxmemory_bytes: int
     config_is_readable: bool
     torn_multi_bug: bool
+    clock_ms: int
     warnings: tuple[str, ...]
 
     @property
@@ -99,6 +101,7 @@ async def probe(client: Redis, *, asks_config: bool = True) -> StoreFacts:
         maxmemory_bytes=int(info.get("maxmemory", 0)),
         config_is_readable=config is not None,
         torn_multi_bug=engine.torn_multi_bug,
+        clock_ms=int(await client.hget(SERVICE, "clock_ms") or 0),
         warnings=tuple(warnings),
     )
 

@@ -26,6 +26,7 @@ class StoreWatch:
         self._url = url
         self.durability = durability
         self._asks_config = True
+        self._clock_ms = 0
         self._lines = LogBackoff(_SHORTEST_SILENCE_S, _LONGEST_SILENCE_S)
 
     async def look(self) -> None:
@@ -41,8 +42,20 @@ class StoreWatch:
             return
         self._lines.forget("misconfigured")
         self._asks_config = facts.config_is_readable
+        self._compare_clock(facts.clock_ms)
         if facts.summary != self.durability:
             log.warning("Redis has changed. Now: %s. Before: %s", facts.summary, self.durability)
             for warning in facts.warnings:
                 log.warning(warning)
             self.durability = facts.summary
+
+    def _compare_clock(self, clock_ms: int) -> None:
+        """Log that Redis has lost data if the service clock, which is stored there, went back."""
+        if clock_ms < self._clock_ms:
+            log.error(
+                "Redis has lost data: the service clock in it went back by %.0f s. It was emptied, restored or started "
+                "without its file. What was confirmed in this time is gone (docs/operate/index.md: what each Redis "
+                "promises)",
+                (self._clock_ms - clock_ms) / 1000,
+            )
+        self._clock_ms = clock_ms

@@ -3,6 +3,7 @@
 import pytest
 from redis.asyncio import Redis
 
+from app.store.redis.keys import SERVICE
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.probe import probe
 from app.store.server.watch import StoreWatch
@@ -49,6 +50,24 @@ async def test_a_redis_that_evicts_is_said_at_once_with_the_remedy_and_then_seld
         assert watch.durability == before
         assert len(caplog.messages) == 1
         caplog.clear()
+
+
+async def test_lost_data_is_an_error_in_the_log(
+    own_server: EmbeddedRedis, own_redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service clock is a part of the data, and does not go back."""
+    watch = await watched(own_server, own_redis)
+    for clock_ms in (1000, 90_000):
+        await own_redis.hset(SERVICE, "clock_ms", str(clock_ms))
+        await watch.look()
+    assert caplog.messages == []
+    await own_redis.flushall()
+    for clock_ms in (2000, 3000):
+        await own_redis.hset(SERVICE, "clock_ms", str(clock_ms))
+        await watch.look()
+    ((level, message),) = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert level == "ERROR"
+    assert message.startswith("Redis has lost data: the service clock in it went back by 88 s.")
 
 
 async def test_a_redis_that_is_down_changes_nothing(
