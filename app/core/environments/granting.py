@@ -84,7 +84,8 @@ class Demand:
         self._needed_from_queue = needed
         self._leased = Counter[int | None]()
         for lease in self._live_leases:
-            self._leased.update(_counted(lease, needed))
+            for environment, sequences in _counted(lease, needed).items():
+                self._leased[environment] += sequences
         self._usable = self._leased + _usable(self.view, self._alive, self._batch_size, self._limits)
         claims = {key: self._claim(key, env, bounds, self._batch_size) for key, env in self._alive.items()}
         others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
@@ -314,18 +315,16 @@ def _usable(
     return usable
 
 
-def _counted(lease: Lease, needed: int) -> Counter[int | None]:
+def _counted(lease: Lease, needed: int) -> Mapping[int | None, int]:
     """Count the fresh sequences of a leased batch, by environment, at most what a batch needs from the queue.
 
     So a batch takes up the credits of one batch, also if the replay buffer could not fill it.
     """
-    fresh = Counter[int | None]()
-    for portion in lease.contents:
-        fresh[portion.environment] += portion.sequences
+    fresh = {portion.environment: portion.sequences for portion in lease.contents}
     for portion in lease.replayed:
         fresh[portion.environment] -= portion.sequences
-    most = max(needed, fresh.total())
-    return Counter({key: sequences * needed // most for key, sequences in fresh.items()})
+    total = sum(fresh.values())
+    return fresh if total <= needed else {key: own * needed // total for key, own in fresh.items()}
 
 
 def _lanes(view: DemandView, alive: Mapping[int, EnvironmentRecord]) -> list[Lane]:
