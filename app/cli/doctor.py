@@ -111,8 +111,7 @@ def _store(settings: ServiceSettings, others: Sequence[str]) -> Iterator[Finding
 
 def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Iterator[Finding]:
     from app.core.access.loopback import TWO_WAYS
-    from app.process.listeners import resolve
-    from app.process.serve import needs_no_tokens
+    from app.process.serve import needs_no_tokens, resolve
     from app.store.access.store import AccessStore
     from app.store.redis.client import RedisClient
 
@@ -174,7 +173,7 @@ def _successor(token: "TokenRecord") -> str:
 
 
 def _port(settings: ServiceSettings) -> Finding:
-    from app.process.listeners import listen
+    from app.process.serve import listen
 
     place = f"{settings.host}:{settings.port}"
     try:

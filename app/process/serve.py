@@ -16,10 +16,9 @@ from app.api.http.access.issuer_client import IssuerClient
 from app.api.http.connection.certificates import TlsContexts, TlsFiles
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.logs import log_config
-from app.process.listeners import listen, one_each
 from app.process.signals import raise_on_stop_signals
 from app.process.store import Store, open_store
-from app.process.workers import run_workers
+from app.process.workers import BACKLOG, run_workers
 from app.services.access.factory import configured_sources
 from app.services.groups.token_text import TokenText
 from app.settings import ServiceSettings
@@ -126,6 +125,47 @@ def _say(line: str) -> None:
 def _fail(message: str) -> int:
     log.error(message)
     return 1
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on the address of a host.
+
+    Raises:
+        OSError: The host has no address, or the address cannot be used.
+    """
+    family, address = resolve(host, port)
+    # Listening, not only bound: otherwise two services could both hold the port.
+    return socket.create_server((address, port), family=family, backlog=BACKLOG)
+
+
+def resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
+    """Return the address to listen on. Of a name that has several, an IPv4 address is preferred.
+
+    Raises:
+        OSError: The host has none.
+    """
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:  # such as `a..b`
+        raise socket.gaierror(socket.EAI_NONAME, "this is not a host name") from error
+    family, _, _, _, place = min(addresses, key=lambda found: found[0] != socket.AF_INET)
+    return family, str(place[0])
+
+
+def one_each(listener: socket.socket, processes: int) -> list[socket.socket]:
+    """Exchange a listening socket for one per process, so that Linux spreads connections over the processes evenly.
+
+    If processes share a socket, the one that wakes first takes most connections of a burst. Other systems do not spread
+    connections, so there they share it.
+
+    Raises:
+        OSError: Another program took the address in between.
+    """
+    if processes == 1 or sys.platform != "linux":
+        return [listener]
+    family, address = listener.family, listener.getsockname()[:2]
+    listener.close()  # it was bound alone: no other service has the port
+    return [socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=True) for _ in range(processes)]
 
 
 def _announcement(settings: ServiceSettings, listener: socket.socket, store: Store) -> str:

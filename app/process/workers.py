@@ -23,7 +23,6 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 from app.api.http.connection.certificates import TlsContexts
 from app.api.http.connection.protocol_factory import make_protocol
 from app.logs import LogBackoff, log_config
-from app.process.listeners import BACKLOG, handed_over, own_listener
 from app.process.signals import STOP_SIGNALS, raise_on_stop_signals
 from app.services.groups.commit_lock import shared_lock
 from app.settings import ServiceSettings
@@ -31,6 +30,7 @@ from app.tuning import no_collection
 
 logger = logging.getLogger("lachesis.workers")
 
+BACKLOG = 2048
 _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that no request meets a closing connection
 _HUNG_WORKER_S = 30
 _ORPHANED_WORKER_S = 1.5
@@ -136,7 +136,7 @@ class _WorkerProcess(Process):
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
-        super().target([own_listener(each) for each in sockets or ()])
+        super().target(sockets)
 
     def ping(self, timeout: float = 5) -> bool:
         """Return whether the process answers in time. If it dies, the answer is False at once.
@@ -235,13 +235,13 @@ class _Supervisor(Multiprocess):
 
     def _announce_if_ready(self) -> None:
         if all(process.is_ready(timeout=0.5) for process in self.processes):
-            self.sockets = handed_over(self.sockets)
             self._announce()
             self._announced = True
         else:
             time.sleep(0.02)
 
     def _started(self, index: int) -> _WorkerProcess:
+        # This process keeps all sockets open. So connections to a process that died wait for its replacement.
         worker = _WorkerProcess(self.config, [self.sockets[index % len(self.sockets)]])
         worker.start()
         return worker
