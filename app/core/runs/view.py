@@ -104,7 +104,7 @@ class QueueView:
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
-        """What each live environment must and may have of a batch. Before the batch size is known, there are none."""
+        """What each live environment must and may have of a batch. Empty before the batch size is known."""
         return {} if self.config is None else self.live.bounds(self.config.batch_size)
 
     def is_alive(self, environment: EnvironmentRecord) -> bool:

@@ -274,7 +274,7 @@ class EmbeddedRedis:
     def _look_for_files(self) -> None:
         """Restart a server whose socket was removed, for instance by a program that cleans temporary directories.
 
-        Nobody can connect to it any more. If its append-only file was removed, too, it has the only copy of the data in
+        No client can connect to it now. If its append-only file was removed, too, it has the only copy of the data in
         its memory: then it goes on, and the log says so once.
         """
         has_data = self._directory.has_append_only_file()

@@ -449,7 +449,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         not have gets those of this process, unless another member has made it in the meantime.
 
         Raises:
-            RuntimeError: It has left. Nobody would make it leave again.
+            RuntimeError: It has left. No later call would make it leave again.
         """
         _ = self.id
         log.warning("environment %s: %s. Joining again", self._joining.name, reason.detail)
