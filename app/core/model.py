@@ -67,6 +67,14 @@ class Lane:
         return self.environment, self.size
 
 
+def sequences_by_environment(lanes: Iterable[Lane]) -> Counter[int | None]:
+    """Count the sequences of lanes by environment."""
+    sequences = Counter[int | None]()
+    for lane in lanes:
+        sequences[lane.environment] += lane.size * lane.queued
+    return sequences
+
+
 def lanes_of(groups: Mapping[LaneId, int]) -> list[Lane]:
     """Return lanes with so many groups, without heads: for rules that read counts only."""
     return [Lane(*lane, count, ()) for lane, count in groups.items()]

@@ -14,7 +14,7 @@ from app.core.environments.live import LiveEnvironments, declared_sizes, known_s
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import is_oversized, limit_of, minimums_conflict, supplies_of, usable_groups
-from app.core.model import NO_BOUNDS, Bounds, Lane, lanes_of
+from app.core.model import NO_BOUNDS, Bounds, Lane, lanes_of, sequences_by_environment
 from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import DemandView
@@ -72,6 +72,7 @@ class Demand:
         self._limits = live.bounds(batch_size)
         self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
         self._live_leases = [lease for lease in view.leases if lease.state != "quarantined"]
+        self._queued_or_running = _usable(view, self._alive, batch_size, self._limits)
         fresh = fresh_needed(batch_size, view.policy.fresh_fraction)
         self._compute_credits(fresh, live)
         if view.unfilled and fresh < batch_size and not self._waits_for_minimum(live.bounds(fresh)):
@@ -86,7 +87,7 @@ class Demand:
         for lease in self._live_leases:
             for environment, sequences in _counted(lease, needed).items():
                 self._leased[environment] += sequences
-        self._usable = self._leased + _usable(self.view, self._alive, self._batch_size, self._limits)
+        self._usable = self._leased + self._queued_or_running
         claims = {key: self._claim(key, env, bounds, self._batch_size) for key, env in self._alive.items()}
         others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
         self._credits = RunCredits(needed, self._horizon, claims, others, len(self._live_leases))
@@ -104,13 +105,12 @@ class Demand:
         view = self.view
         if view.policy.relax_scarce_after_s is not None or view.conflict_since_ms is not None:
             return False
-        queued = Counter[int | None]()
-        for (environment, size), groups in view.lanes.items():
-            queued[environment] += size * groups
+        waiting = lanes_of(view.lanes)
+        queued = sequences_by_environment(waiting)
         lacking = [key for key, own in bounds.items() if key in self._alive and queued[key] < own.minimum]
         if not any(view.running.get(key, 0) > 0 or self._credits.of(key, 0).sequences > 0 for key in lacking):
             return False
-        sizes = known_sizes(lanes_of(view.lanes), declared_sizes(view.environments))
+        sizes = known_sizes(waiting, declared_sizes(view.environments))
         return not minimums_conflict(self._batch_size, sizes, view.live.binding(self._batch_size))
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], batch_size: int) -> Claim:
@@ -308,11 +308,9 @@ def _usable(
     view: DemandView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
 ) -> Counter[int | None]:
     """Count the queued and running sequences that can still enter a batch, by environment."""
-    usable: Counter[int | None] = Counter()
-    for lane in _lanes(view, alive):
-        if not is_oversized(lane.id, batch_size, limits):
-            usable[lane.environment] += lane.size * lane.queued
-    return usable
+    return sequences_by_environment(
+        lane for lane in _lanes(view, alive) if not is_oversized(lane.id, batch_size, limits)
+    )
 
 
 def _counted(lease: Lease, needed: int) -> Mapping[int | None, int]:

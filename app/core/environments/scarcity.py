@@ -9,11 +9,10 @@ others bind as before. Without the setting, batches wait forever.
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from app.core.environments.shares import is_oversized
-from app.core.model import Bounds, Lane, lanes_of
+from app.core.model import Bounds, Lane, lanes_of, sequences_by_environment
 from app.core.runs.view import DemandView, QueueView
 
 ALERT_AFTER_MS = 60_000
@@ -33,10 +32,7 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane]) -> dict[int, int]:
         lanes: The queue; only counts are read.
     """
     batch_size, bounds, awaited = view.batch_size, view.bounds, view.live.awaited_sequences(view.batch_size)
-    queued = Counter[int | None]()
-    for lane in lanes:
-        if not is_oversized(lane.id, batch_size, bounds):
-            queued[lane.environment] += lane.size * lane.queued
+    queued = sequences_by_environment(lane for lane in lanes if not is_oversized(lane.id, batch_size, bounds))
     sent = {key for key in queued if key is not None and queued[key] >= awaited.get(key, math.inf)}
     if not sent:  # no batch begins to wait now
         return {key: since_ms for key, since_ms in view.scarce.items() if key in awaited}

@@ -19,7 +19,7 @@ from math import ceil
 
 from app.core.batches.selection import select
 from app.core.environments.shares import ShareLimits, bounds_for, settle_debts
-from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup
+from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup, sequences_by_environment
 from app.core.numeric.subset_sum import reachable
 
 TRIES = 64
@@ -63,7 +63,7 @@ def has_fresh_part(batch_size: int, fresh_fraction: float, lanes: Sequence[Lane]
     If there is still no batch, the replay buffer cannot fill it.
     """
     needed = fresh_needed(batch_size, fresh_fraction)
-    return needed < batch_size and _by_environment(lanes).total() >= needed
+    return needed < batch_size and sequences_by_environment(lanes).total() >= needed
 
 
 def mix(
@@ -88,7 +88,7 @@ def mix(
     needed = fresh_needed(batch_size, fresh_fraction)
     from_queue = reachable(_by_size(lanes), batch_size)
     from_replay = reachable(_by_size(replay), batch_size - needed)
-    queued, supply = _by_environment(lanes), _by_environment(replay)
+    queued, supply = sequences_by_environment(lanes), sequences_by_environment(replay)
     least = max(needed, batch_size - _most(supply, bounds))
     tries = 0
     for sequences in range(least, batch_size):
@@ -152,10 +152,3 @@ def _by_size(lanes: Sequence[Lane]) -> Counter[int]:
     for lane in lanes:
         groups[lane.size] += lane.queued
     return groups
-
-
-def _by_environment(lanes: Sequence[Lane]) -> Counter[int | None]:
-    sequences: Counter[int | None] = Counter()
-    for lane in lanes:
-        sequences[lane.environment] += lane.size * lane.queued
-    return sequences
