@@ -6,7 +6,7 @@ possible.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from lachesis.wire.blockers import Blocker
@@ -17,6 +17,9 @@ MOST_HINTS = 8
 LaneId = tuple[int | None, int]
 """(environment id or None, size in sequences)."""
 
+Naming = Callable[[int], str]
+"""What a sentence calls the environment with an id."""
+
 
 def environment_key(environment: int | None) -> int:
     """Return a number to sort environments by: the id, or -1 for none, which comes first."""
@@ -26,6 +29,11 @@ def environment_key(environment: int | None) -> int:
 def environment_of(key: int) -> int | None:
     """Return the environment with this `environment_key`."""
     return None if key < 0 else key
+
+
+def by_number(environment: int) -> str:
+    """Return what a sentence calls an environment whose name is unknown: ``environment 1``."""
+    return f"environment {environment}"
 
 
 def sequences_in(groups: Mapping[LaneId, int]) -> int:

@@ -78,7 +78,7 @@ async def test_after_a_while_its_minimum_is_relaxed_openly_and_owed(client: http
     assert await take(client) is None
     why = await explained(client)
     assert 0 < why["relaxes_s"] <= PATIENCE_S
-    assert "environment 0" in why["detail"]
+    assert "environment 0 (silent)" in why["detail"]
     batch = await taken(client, wait_s=30)
     assert (ids(batch), batch["relaxed"]) == (["a", "b", "c", "x"], True), "what it has is in the batch"
     assert await owed(client) == 2

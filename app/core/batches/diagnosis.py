@@ -11,10 +11,11 @@ from app.core.environments.shares import (
     supplies_of,
     usable_groups,
 )
-from app.core.model import MOST_HINTS, Bounds, Lane, NotReady, environment_key, environment_of
+from app.core.model import MOST_HINTS, Bounds, Lane, Naming, NotReady, by_number, environment_key, environment_of
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing
 from app.core.ranks.sharding import Undivided
 from app.core.runs.view import QueueView
+from app.core.wording import listed
 from lachesis.wire.blockers import Blocker
 
 _MOST_TRIED = 64
@@ -74,7 +75,11 @@ def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collectio
 
 
 def explain(
-    batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], sizes: Mapping[int | None, Collection[int]]
+    batch_size: int,
+    lanes: Sequence[Lane],
+    bounds: Mapping[int, Bounds],
+    sizes: Mapping[int | None, Collection[int]],
+    named: Naming = by_number,
 ) -> NotReady:
     """Return why the queue holds no exact batch. The caller has checked that it holds none.
 
@@ -83,6 +88,7 @@ def explain(
         lanes: The queue; only counts are read.
         bounds: What each environment must and may have.
         sizes: Group sizes that environments declared, in addition to those in the queue.
+        named: What the sentence calls environments.
     """
     groups = usable_groups(batch_size, lanes, bounds)
     supplies = supplies_of(batch_size, groups, bounds)
@@ -94,14 +100,14 @@ def explain(
     }
     known = known_sizes(lanes, sizes)
     blocker = _blocker(batch_size, usable, short, known, bounds)
-    detail = _detail(blocker, batch_size, usable, short, supplies)
+    detail = _detail(blocker, batch_size, usable, short, supplies, named)
     hints = _unblocked_by(batch_size, supplies, known, bounds)
     oversized = _oversized(batch_size, lanes, bounds)
     missing = fewest_missing(batch_size, supplies)
     full = frozenset(
         one.environment for one in supplies if one.environment is not None and one.available >= one.maximum
     )
-    return NotReady(blocker, detail + _oversized_clause(oversized), missing, short, oversized, hints, full)
+    return NotReady(blocker, detail + _oversized_clause(oversized, named), missing, short, oversized, hints, full)
 
 
 def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, int]:
@@ -129,20 +135,28 @@ def _blocker(
 
 
 def _detail(
-    blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, int], supplies: Sequence[Supply]
+    blocker: Blocker,
+    batch_size: int,
+    usable: int,
+    short: Mapping[int, int],
+    supplies: Sequence[Supply],
+    named: Naming,
 ) -> str:
-    needs = {supply.environment: supply for supply in supplies if supply.minimum > 0}
-    shortages = "; ".join(
-        f"environment {environment} needs {needs[environment].minimum} of {batch_size} sequences, "
-        f"has {needs[environment].available} queued"
-        for environment in short
+    needs = {one.environment: one for one in supplies if one.environment is not None and one.minimum > 0}
+    shortages = listed(
+        [
+            f"{named(environment)} needs {needs[environment].minimum} of {batch_size} sequences, "
+            f"has {needs[environment].available} queued"
+            for environment in short
+        ],
+        "; ",
     )
     if blocker is Blocker.TOO_FEW_SEQUENCES:
         wanted = "1 sequence" if batch_size == 1 else f"{batch_size} sequences"
         return f"a batch needs {wanted}; the queue has {usable} that fit" + (shortages and f"; {shortages}")
     if blocker is Blocker.MINIMUM_SHORT:
         return shortages
-    promised = ", ".join(f"environment {supply.environment} at least {supply.minimum}" for supply in needs.values())
+    promised = listed([f"{named(environment)} at least {supply.minimum}" for environment, supply in needs.items()])
     if blocker is Blocker.MINIMUMS_CONFLICT:
         return f"group sizes make the minimums impossible together in a batch of {batch_size}: {promised}"
     if blocker is Blocker.NO_EXACT_FIT:
@@ -153,10 +167,12 @@ def _detail(
     raise AssertionError(f"the queue alone does not cause {blocker}")
 
 
-def _oversized_clause(oversized: Mapping[int | None, int]) -> str:
-    whose = ", ".join(
-        f"{count} of {'no environment' if environment is None else f'environment {environment}'}"
-        for environment, count in oversized.items()
+def _oversized_clause(oversized: Mapping[int | None, int], named: Naming) -> str:
+    whose = listed(
+        [
+            f"{count} of {'no environment' if environment is None else named(environment)}"
+            for environment, count in oversized.items()
+        ]
     )
     return whose and f"; groups too large for any batch: {whose}"
 

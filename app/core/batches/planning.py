@@ -16,6 +16,7 @@ from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, Lane, LaneId, NotReady, QueuedGroup
 from app.core.replay.mixing import has_fresh_part
 from app.core.runs.view import QueueView
+from app.core.wording import listed
 from lachesis.wire.blockers import Blocker
 
 
@@ -76,7 +77,7 @@ class _Impasse:
         self._view, self._batch_size, self._lanes, self._relax_after_ms = view, view.batch_size, lanes, relax_after_ms
         self._bounds, self._binding = view.bounds, view.live.binding(view.batch_size)
         self._sizes = known_sizes(lanes, declared_sizes(view.environments))
-        self._strict = explain(self._batch_size, lanes, self._binding, self._sizes)
+        self._strict = explain(self._batch_size, lanes, self._binding, self._sizes, view.named)
         self._scarce = scarce_since(view, lanes)
 
     def relax(self) -> Decision:
@@ -101,7 +102,7 @@ class _Impasse:
         left = {key: left_ms for key in scarce.keys() & missing if (left_ms := relaxed_in_ms(view, scarce[key]))}
         if not left:
             return self._refused(self._strict)
-        whose, left_ms = ", ".join(f"environment {key}" for key in sorted(left)), max(left.values())
+        whose, left_ms = listed([view.named(key) for key in sorted(left)]), max(left.values())
         relaxing = self._strict.adding(f"relaxing the minimum of {whose} in {left_ms / 1000:.1f} s")
         return self._refused(relaxing, relaxes_in_ms=left_ms)
 

@@ -239,21 +239,20 @@ class Demand:
         most = max(running, key=running.__getitem__)
         if running[most] <= 0:
             return None
-        whose = f"environment {most} ({self.view.environments[most].short_name}) runs the most"
+        whose = f"{self.view.named(most)} runs the most"
         return f"no group may start until running ones arrive; {whose}, {self.view.running[most]}"
 
     def _nobody_is_awaited(self) -> str:
         alive = sorted(self.view.live.records)
         if not alive:
             return "no environment is alive: start one"
-        whose = f"live environments ({listed(alive)})"
-        return f"{whose} send too little, and batches no longer wait for them: start another"
+        whose = listed([self.view.named(key) for key in alive])
+        return f"these live environments send too little, and batches no longer wait for them: {whose}. Start another"
 
     def asked(self, needed: Needed) -> str:
         """Return the sentence that names the environment that must make groups."""
         groups = "a group" if needed.groups == 1 else f"{needed.groups} groups"
-        name = self.view.environments[needed.environment].short_name
-        return f"environment {needed.environment} ({name}) must make {groups} of {needed.size}"
+        return f"{self.view.named(needed.environment)} must make {groups} of {needed.size}"
 
     @cached_property
     def completion(self) -> Completion:

@@ -76,6 +76,5 @@ def _scarce_detail(view: RunView, key: int, since_ms: int, minimum: int) -> str:
     ends = "forever, because relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
     waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
     seconds = (view.clock_ms - since_ms) / 1000
-    name = view.environments[key].short_name
     part = "its minimum" if minimum else "its part of a batch"
-    return f"environment {key} ({name}) has sent too little for {part} for {seconds:.0f} s: batches {waits}"
+    return f"{view.named(key)} has sent too little for {part} for {seconds:.0f} s: batches {waits}"

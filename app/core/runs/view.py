@@ -7,7 +7,7 @@ from app.core.batches.leases import Lease
 from app.core.environments.live import LiveEnvironments, live
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.shares import is_oversized
-from app.core.model import Bounds, LaneId
+from app.core.model import Bounds, LaneId, by_number
 from app.core.ranks.sharding import BalanceHistory, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
 from app.core.runs.settings import Policy, RunConfig
@@ -106,6 +106,11 @@ class QueueView:
     def bounds(self) -> Mapping[int, Bounds]:
         """What each live environment must and may have of a batch. Empty before the batch size is known."""
         return {} if self.config is None else self.live.bounds(self.config.batch_size)
+
+    def named(self, environment: int) -> str:
+        """Return what a sentence calls an environment: ``environment 1 (gsm8k)``."""
+        record = self.environments.get(environment)
+        return by_number(environment) if record is None else f"{by_number(environment)} ({record.short_name})"
 
     def is_alive(self, environment: EnvironmentRecord) -> bool:
         """Return whether an environment counts as alive."""

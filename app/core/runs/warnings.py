@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.environments.shares import ShareLimits, exceeds_one, minimum_of
-from app.core.model import environment_key
+from app.core.model import Naming, by_number, environment_key
 from app.core.numeric.subset_sum import ever_reachable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
@@ -51,22 +51,25 @@ def warnings_of(view: RunView) -> tuple[RunWarning, ...]:
     limits = {key: bound.maximum for key, bound in maximums if bound.maximum is not None}
     sizes = _known_sizes(view)
     found = (
-        groups_too_large(batch_size, sizes, limits),
+        groups_too_large(batch_size, sizes, limits, view.named),
         sizes_do_not_fit(batch_size, sizes, limits) if _sizes_must_fit(view) else None,
-        minimums_above_one(live.shares),
+        minimums_above_one(live.shares, view.named),
         _sequences_too_long(view),
         never_taken(batch_size, view),
     )
     return tuple(warning for warning in found if warning is not None)
 
 
-def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -> RunWarning | None:
+def groups_too_large(
+    batch_size: int, sizes: Sizes, limits: Mapping[int, int], named: Naming = by_number
+) -> RunWarning | None:
     """Warn of groups that are larger than a batch, or than their environment may contribute to one.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
         sizes: The known group sizes.
         limits: Most sequences of a batch for each environment with a maximum.
+        named: What the sentence calls environments.
     """
     large = {
         key: sorted(size for size in own if size > _limit(key, batch_size, limits))
@@ -76,13 +79,13 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     whose = _ordered(large)
     if not whose:
         return None
-    named = [
-        f"groups {_whose(key)} have {listed(large[key])} sequences, more than the {_limit(key, batch_size, limits)} "
-        f"that fit into a batch of {batch_size}"
+    which = [
+        f"groups {'without an environment' if key is None else f'of {named(key)}'} have {listed(large[key])} "
+        f"sequences, more than the {_limit(key, batch_size, limits)} that fit into a batch of {batch_size}"
         for key in whose[: MOST_NAMED + 1]
     ]
     raised = "max_share or batch_size" if limits.keys() & large.keys() else "batch_size"
-    detail = f"groups are too large for any batch: {listed(named, '; ')}. Send smaller groups or raise {raised}"
+    detail = f"groups are too large for any batch: {listed(which, '; ')}. Send smaller groups or raise {raised}"
     return RunWarning(WarningKind.GROUPS_TOO_LARGE, detail, whose)
 
 
@@ -125,14 +128,14 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     return RunWarning(WarningKind.SIZES_DO_NOT_FIT, detail, whose)
 
 
-def minimums_above_one(shares: Mapping[int, ShareLimits]) -> RunWarning | None:
+def minimums_above_one(shares: Mapping[int, ShareLimits], named: Naming = by_number) -> RunWarning | None:
     """Warn of minimum shares that sum to more than a whole batch."""
     minimums = {key: minimum for key, share in shares.items() if (minimum := minimum_of(share)) > 0}
     total = sum(minimums.values())
     if not exceeds_one(total):
         return None
-    named = listed([f"environment {key} {share:g}" for key, share in sorted(minimums.items())], ", ")
-    detail = f"minimum shares sum to {total:.4g}, more than 1: {named}. They are scaled down in proportion; lower some"
+    which = listed([f"{named(key)} {share:g}" for key, share in sorted(minimums.items())])
+    detail = f"minimum shares sum to {total:.4g}, more than 1: {which}. They are scaled down in proportion; lower some"
     return RunWarning(WarningKind.MINIMUMS_ABOVE_ONE, detail, tuple(sorted(minimums)))
 
 
@@ -172,9 +175,9 @@ def never_taken(batch_size: int, view: RunView) -> RunWarning | None:
             too_old[key] = groups
     if not too_old:
         return None
-    named = listed([f"{groups} groups of environment {key}" for key, groups in sorted(too_old.items())])
+    which = listed([f"{groups} groups of {view.named(key)}" for key, groups in sorted(too_old.items())])
     detail = (
-        f"no batch ever took a group of these environments, and their groups became too old: {named}. "
+        f"no batch ever took a group of these environments, and their groups became too old: {which}. "
         "Give them a min_share, send groups of other sizes, or raise max_staleness or max_age_s"
     )
     return RunWarning(WarningKind.NEVER_TAKEN, detail, tuple(sorted(too_old)))
@@ -203,7 +206,3 @@ def _limit(environment: int | None, batch_size: int, limits: Mapping[int, int]) 
 
 def _ordered(environments: Iterable[int | None]) -> tuple[int | None, ...]:
     return tuple(sorted(environments, key=environment_key))
-
-
-def _whose(environment: int | None) -> str:
-    return "without an environment" if environment is None else f"of environment {environment}"

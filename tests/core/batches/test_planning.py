@@ -61,13 +61,13 @@ def test_a_conflict_is_said_of_sizes_only_if_no_further_groups_would_end_it() ->
     assert one_more is not None
     assert (one_more.blocker, one_more.unblocked_by) == (Blocker.MINIMUMS_CONFLICT, ((1, 8),))
     assert one_more.detail == (
-        "24 usable sequences are queued, but no groups of sizes 8, 16 sum to exactly 16 with environment 1 at least 8; "
-        "relaxing in 30.0 s"
+        "24 usable sequences are queued, but no groups of sizes 8, 16 sum to exactly 16 with environment 1 (env1_0) at "
+        "least 8; relaxing in 30.0 s"
     )
     assert never is not None
     assert never.detail == (
-        "group sizes make the minimums impossible together in a batch of 8: environment 0 at least 2, "
-        "environment 1 at least 2, environment 2 at least 2; relaxing in 30.0 s"
+        "group sizes make the minimums impossible together in a batch of 8: environment 0 (env0_0) at least 2, "
+        "environment 1 (env1_0) at least 2, environment 2 (env2_0) at least 2; relaxing in 30.0 s"
     )
 
 

@@ -234,6 +234,16 @@ def test_a_short_minimum_names_the_environment_and_the_shortage() -> None:
     assert not_ready.detail == "environment 2 needs 64 of 256 sequences, has 12 queued"
 
 
+def test_of_many_short_minimums_some_are_in_the_sentence() -> None:
+    many = {key: Bounds(1) for key in range(1000)}
+    too_few, no_fit = refused([], 2000, many), refused([Group(key, 3) for key in many], 2000, many)
+    assert len(too_few.missing_by_environment) == 1000
+    for said in (too_few.detail, no_fit.detail):
+        assert "environment 7 " in said
+        assert "environment 9 " not in said
+        assert said.endswith("…")
+
+
 def test_an_environment_with_a_minimum_and_an_empty_queue_blocks_and_is_named() -> None:
     not_ready = refused([Group(1, 4)] * 4, 8, {7: Bounds(2)})
     assert not_ready.missing_by_environment == {7: 2}

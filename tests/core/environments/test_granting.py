@@ -218,8 +218,8 @@ def test_environments_that_batches_no_longer_wait_for_are_not_called_dead() -> N
         scarce={1: 0},
         policy=Policy(relax_scarce_after_s=1.0),
     )
-    said = "live environments (1) send too little, and batches no longer wait for them: start another"
-    assert Demand("run", view).who_must_act() == said
+    said = "these live environments send too little, and batches no longer wait for them: environment 1 (env1_0). "
+    assert Demand("run", view).who_must_act() == f"{said}Start another"
     dead = replace(view, environments={0: view.environments[0]}, scarce={})
     assert Demand("run", dead).who_must_act() == "no environment is alive: start one"
 

@@ -178,7 +178,8 @@ async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Pro
     assert total(blocked["trainer_holds_batch"]) > 0
     said = [one for one in found["blocked_sentence"] if one is not None]
     assert any(
-        "Last reason: a batch needs 4 sequences; the queue has 0 that fit; environment 0 needs" in one for one in said
+        "Last reason: a batch needs 4 sequences; the queue has 0 that fit; environment 0 (math) needs" in one
+        for one in said
     )
     assert {cause for cause, seconds in blocked.items() if total(seconds)} == {
         "waiting_for_data",
