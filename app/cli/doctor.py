@@ -99,11 +99,8 @@ def _store(settings: ServiceSettings, others: Sequence[str]) -> Iterator[Finding
             yield ok("redis", "the embedded Valkey does not run: the service starts it")
             return
         facts = asyncio.run(probe_patiently(url, _PATIENCE_S))
-    except StoreMisconfigured as error:
-        yield problem("redis", error.detail, error.remedy)
-        return
     except StoreUnavailable as error:
-        yield problem("redis", error.detail, "start it, or correct the address and the password in LACHESIS_REDIS_URL")
+        yield problem("redis", error.detail, error.remedy)
         return
     yield from examine_redis(url, facts)
     yield from _access(settings, url, others)

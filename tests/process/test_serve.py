@@ -215,6 +215,7 @@ def test_a_redis_that_evicts_is_refused_in_one_line(serve: Serve, tmp_path: Path
     ("url", "complaint"),
     [
         ("redis://me:pa55word@127.0.0.1:1/0", "Redis at 127.0.0.1:1 does not answer"),
+        ("redis://me:pa55word@127.0.0.1:1/0", "Start it. Check the address and the password"),
         ("http://me:pa55word@127.0.0.1:1", "LACHESIS_REDIS_URL is not a Redis URL"),
         ("redis://me:pa55word@127.0.0.1:port/0", "LACHESIS_REDIS_URL is not a Redis URL"),
     ],

@@ -142,7 +142,10 @@ async def probe_patiently(url: str, patience_s: float, *, asks_config: bool = Tr
                 if isinstance(error.__cause__, ResponseError):
                     raise _refused(url, error) from error
                 if time.monotonic() > deadline:
-                    raise StoreUnavailable(f"Redis at {place_of(url)} does not answer: {error}") from error
+                    raise StoreUnavailable(
+                        f"Redis at {place_of(url)} does not answer: {error}",
+                        remedy="Start it. Check the address and the password, if LACHESIS_REDIS_URL names it.",
+                    ) from error
             except RedisError as error:
                 raise _refused(url, error) from error
             await asyncio.sleep(0.1)
