@@ -11,30 +11,19 @@ import pytest
 
 from lachesis.wire.shards import ShardPlanInfo
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines
+from tests.forked import environment, run_module
 
 pytestmark = pytest.mark.long
-ROOT = Path(__file__).parents[2]
 LENGTHS = [*range(10, 410, 10)]  # growing, as where a policy learns to live longer
-
-
-def environment() -> dict[str, str]:
-    """Variables for a process that finds this tree, wherever it runs."""
-    return os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
 
 
 def command(*arguments: Any, before: str = "") -> subprocess.CompletedProcess[str]:
     """Run it as a process; ``before`` is Python that runs in the process first."""
-    program = f"{before}\nfrom app.cli.main import main; main()" if before else ""
-    how = ["-c", program] if before else ["-m", "app"]
-    return subprocess.run(
-        [sys.executable, *how, "shards", "plan", *map(str, arguments)],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    words = ("shards", "plan", *map(str, arguments))
+    if not before:
+        return run_module("app", *words, env=environment())
+    program = [sys.executable, "-c", f"{before}\nfrom app.cli.main import main; main()", *words]
+    return subprocess.run(program, env=environment(), capture_output=True, text=True, timeout=60, check=False)
 
 
 def done(*arguments: Any) -> str:

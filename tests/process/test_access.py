@@ -10,14 +10,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
 
 from tests.e2e.processes import command_line, wait_until
+from tests.forked import environment, run_module
 from tests.ports import free_port
-from tests.process.test_serve import ROOT, Serve, serve
+from tests.process.test_serve import Serve, serve
 
 __all__ = ["serve"]  # a fixture
 pytestmark = pytest.mark.long
@@ -26,14 +26,9 @@ SERVE = ["app", "serve"]
 PATHS = ("/v1/runs", "/v1/runs/r/status", "/v1/runs/r/events", "/v1/audit", "/v1/identity", "/metrics", "/status")
 
 
-def run(data_dir: Path, *arguments: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def run(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m app token`."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    env = own | {"LACHESIS_DATA_DIR": str(data_dir), "PYTHONPATH": "clients"}
-    command = [sys.executable, "-m", "app", "token", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
-    )
+    return run_module("app", "token", *arguments, env=environment(LACHESIS_DATA_DIR=str(data_dir)))
 
 
 def made(data_dir: Path, *arguments: str) -> str:
@@ -74,8 +69,10 @@ def test_tokens_are_made_beside_a_running_service_and_without_one(serve: Serve, 
 
 
 def test_a_token_whose_text_is_not_printed_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "app", "token", "create", "--role", "metrics"]
+    env = environment(LACHESIS_DATA_DIR=str(tmp_path / "data"))
     with Path("/dev/full").open("w") as full:
-        refused = run(tmp_path / "data", "create", "--role", "metrics", stdout=full)
+        refused = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     (token,) = [json.loads(line) for line in run(tmp_path / "data", "list", "--json").stdout.splitlines()]
     said = f"token {token['id']} is valid, but its text was not printed: No space left on device."
     assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
@@ -120,12 +117,9 @@ def test_a_service_that_was_closed_opens_only_on_purpose(serve: Serve, tmp_path:
 
 
 def test_a_command_in_the_wrong_directory_makes_no_data(tmp_path: Path) -> None:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    env = own | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"}
 
     def token(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "app", "token", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60)
+        return run_module("app", "token", *arguments, env=environment(), cwd=tmp_path)
 
     create = ("create", "--role", "operator")
     for arguments in (create, ("list",), ("revoke", "0f3a5c7e9b1d"), ("rotate", "0f3a5c7e9b1d")):
@@ -182,19 +176,15 @@ def test_a_token_that_is_not_there_is_a_refusal_in_one_line(tmp_path: Path) -> N
 def test_no_command_shows_a_secret(tmp_path: Path) -> None:
     """Neither in a wrong file of settings, nor for a service that does not answer."""
     canary = "canary0123456789canary0123456789"
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    env = own | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}", "LACHESIS_PORT": str(free_port())}
+    port = str(free_port())
 
     def said(*words: str, **settings: str) -> str:
-        command = [sys.executable, "-m", "app", *words]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=env | settings, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = run_module("app", *words, env=environment(LACHESIS_PORT=port, **settings), cwd=tmp_path)
         assert done.returncode != 0
         assert len(done.stderr.splitlines()) == 1
         return done.stdout + done.stderr
 
-    password = f"http://u:{canary}@127.0.0.1:{env['LACHESIS_PORT']}"
+    password = f"http://u:{canary}@127.0.0.1:{port}"
     shown = [said("status", LACHESIS_TOKEN=canary), said("status", LACHESIS_URL=password)]
     assert [text for text in shown if "127.0.0.1" not in text] == []
     (tmp_path / ".env").write_text(f"LACHESIS_TOKEN {canary}")

@@ -7,32 +7,19 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-CLIENTS = Path(__file__).parents[3] / "clients"
+from tests.forked import ROOT, Command, environment, run_module
+
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def environment(**variables: str) -> dict[str, str]:
-    """The variables of the command: none of Lachesis but these."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("LACHESIS_", "COLUMNS"))}
-    return {**ours, "PYTHONPATH": str(CLIENTS), "TERM": "xterm", **variables}
-
-
-async def piped(*words: str, module: str = "lachesis", **variables: str) -> tuple[int | None, str, str]:
+async def piped(*words: str, module: str = "lachesis", **variables: str) -> tuple[int, str, str]:
     """Run a command; its exit code and what it printed."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *words, stdout=pipe, stderr=pipe, env=environment(**variables)
-    )
-    async with asyncio.timeout(100):
-        out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+    done = await asyncio.to_thread(run_module, module, *words, env=environment(**variables))
+    return done.returncode, done.stdout, done.stderr
 
 
 async def in_terminal(columns: int, *words: str, module: str = "lachesis", **variables: str) -> tuple[int, list[str]]:
@@ -57,24 +44,21 @@ def _in_terminal(
 ) -> tuple[int, bytes]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    command = [sys.executable, "-m", *words]
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**variables), close_fds=True
-    ) as process:
-        os.close(theirs)
-        written = b""
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            written += piece
-            if keys and all(text in written for text in until):
-                os.write(ours, keys)
-                keys = b""
-        code = process.wait(timeout=100)
+    command = Command(words, environment(**variables), ROOT, (theirs, theirs, theirs))
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        written += piece
+        if keys and all(text in written for text in until):
+            os.write(ours, keys)
+            keys = b""
+    code = command.wait()
     os.close(ours)
     return code, written
 

@@ -12,9 +12,10 @@ from app.store.redis.keys import RunKeys
 from lachesis import AsyncEnvironment, AsyncReplay, AsyncTrainer, Rank, Settings
 from lachesis.errors import RunNotFound
 from tests.api.access.conftest import Tokens, tokens
-from tests.clients.command_line.terminal import CLIENTS, environment, in_terminal, piped
+from tests.clients.command_line.terminal import in_terminal, piped
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
+from tests.forked import ROOT, environment
 from tests.waiting import wait_until
 
 __all__ = ["tokens"]  # the fixture
@@ -321,7 +322,7 @@ async def test_without_the_extra_the_command_says_what_to_install(run: Settings)
         "sys.exit(m.main(['status']))"
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, stderr=asyncio.subprocess.PIPE, env=environment(), cwd=CLIENTS
+        sys.executable, "-c", script, stderr=asyncio.subprocess.PIPE, env=environment(), cwd=ROOT / "clients"
     )
     _, err = await process.communicate()
     assert process.returncode == 2

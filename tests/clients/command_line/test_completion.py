@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lachesis.__main__ import WITH_EXTRA
 from lachesis._cli.commands import cli
-from tests.clients.command_line.terminal import CLIENTS, environment
+from tests.forked import ROOT, environment
 
 _SCRIPT = "import sys; sys.argv[0] = '/usr/bin/lachesis'; from lachesis.__main__ import main; sys.exit(main())"
 
@@ -60,7 +60,7 @@ async def test_the_version_is_that_of_the_installed_sdk(tmp_path: Path) -> None:
     assert (await run_script("--version")).stdout == "lachesis unknown\n", "in a clone nothing is installed"
     (tmp_path / "lachesis-7.8.9.dist-info").mkdir()
     (tmp_path / "lachesis-7.8.9.dist-info" / "METADATA").write_text("Name: lachesis\nVersion: 7.8.9\n")
-    path = os.pathsep.join((str(CLIENTS), str(tmp_path)))
+    path = os.pathsep.join((str(ROOT / "clients"), str(tmp_path)))
     assert (await run_script("--version", PYTHONPATH=path)).stdout == "lachesis 7.8.9\n"
 
 

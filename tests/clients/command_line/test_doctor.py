@@ -16,7 +16,8 @@ from lachesis.errors import ClosedByDefault, InternalError, ServiceError, TooMan
 from tests.api.access.conftest import Tokens, tokens
 from tests.api.conftest import Start, start
 from tests.clients.another_server import another_server
-from tests.clients.command_line.terminal import environment, findings_by_check, in_terminal, piped
+from tests.clients.command_line.terminal import findings_by_check, in_terminal, piped
+from tests.forked import environment
 from tests.ports import free_port
 from tests.waiting import wait_until
 

@@ -19,8 +19,9 @@ from lachesis._cli.lock import locked
 from lachesis._transport.run_calls import RunCalls
 from lachesis.wire.blob import Buffer, read_header
 from tests.api import atropos_calls
-from tests.clients.command_line.terminal import environment, in_terminal, piped
+from tests.clients.command_line.terminal import in_terminal, piped
 from tests.clients.run import group, submitted
+from tests.forked import environment
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]

@@ -1,30 +1,18 @@
 """``python -m lachesis ping``."""
 
-import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from lachesis import Settings
 from tests.clients.another_server import another_server
+from tests.clients.command_line.terminal import piped
 from tests.clients.proxy import CuttingProxy
 
-CLIENTS = Path(__file__).parents[3] / "clients"
 
-
-async def ping(*arguments: str, **variables: str) -> tuple[int | None, str, str]:
-    """Run the command; its exit code and what it printed."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    environ = {**ours, "PYTHONPATH": str(CLIENTS), **variables}
-    command = [sys.executable, "-m", "lachesis", "ping", *arguments]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ)
-    async with asyncio.timeout(60):
-        out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+async def ping(*arguments: str, **variables: str) -> tuple[int, str, str]:
+    return await piped("ping", *arguments, **variables)
 
 
 async def test_a_service_that_is_well_is_said_to_be(proxy: CuttingProxy) -> None:

@@ -21,8 +21,8 @@ from app.store.server.backup import BackupFailed, make_backup, restore_backup
 from app.store.server.data_dir import write_whole
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import StoreUnavailable
-from tests.clients.command_line.terminal import environment
 from tests.e2e.processes import descendants, wait_until
+from tests.forked import environment
 from tests.store.server.test_embedded import answers
 
 
