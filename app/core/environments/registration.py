@@ -23,7 +23,6 @@ class RegistrationRequest:
     max_token_length: int
     weight: float
     min_share: float | None = None
-    max_share: float | None = None
 
 
 def register(
@@ -38,8 +37,9 @@ def register(
     """Give a registering environment of Atropos its identity.
 
     If an environment of the same name left, or was silent for a quarter of ``ttl_ms``, the new one replaces it. It
-    takes over the id and the name, and so the checkpoint folder, queue and share. If there are several, it replaces the
-    one with the smallest id. Otherwise it gets the next id, and the first free name counted from 0.
+    takes over the id and the name, and so the checkpoint folder, queue and share. A maximum share, which only operators
+    set, stays. If there are several, it replaces the one with the smallest id. Otherwise it gets the next id, and the
+    first free name counted from 0.
 
     Why a quarter: a crashed environment is back sooner than ``ttl_ms`` (120 s), and a live one may poll only once in
     25 s. An environment without a sign of life since it registered counts as silent after `NEWCOMER_MS`.
@@ -69,7 +69,7 @@ def register(
     names = {env.name for env in environments.values()}
     number = next(n for n in range(len(names) + 1) if f"{request.desired_name}_{n}" not in names)
     name = f"{request.desired_name}_{number}"
-    return EnvironmentRecord(environment=next_id, name=name, **asdict(request), registered_ms=clock_ms)
+    return EnvironmentRecord(environment=next_id, name=name, max_share=None, **asdict(request), registered_ms=clock_ms)
 
 
 def _of_one(

@@ -57,6 +57,11 @@ def test_an_environment_that_returns_after_silence_keeps_its_place_with_new_sett
     assert (again.group_size, again.max_token_length, again.weight, again.min_share) == (4, 256, 2.0, 0.25)
 
 
+def test_an_environment_that_returns_keeps_the_maximum_share_that_only_an_operator_sets() -> None:
+    first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), left_ms=0, max_share=0.25)
+    assert register(RegistrationRequest("math", 4, 256, 2.0, 0.5), {0: first}, 1, 1, TTL_MS).max_share == 0.25
+
+
 def test_one_that_left_is_replaced_at_once() -> None:
     first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), left_ms=0)
     again = register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, 1, TTL_MS)
