@@ -19,7 +19,7 @@ from app.api.codec.json_reader import Path, check_known, members
 from app.api.codec.scored_data import check_rows
 from app.core.numeric.short_sums import total
 from app.core.ranks.costs import weigh
-from app.core.replay.buffer import versions_of
+from app.core.replay.buffer import Versions, versions_of
 from app.store.groups.codec import EncodedGroup, Payload
 from lachesis.wire.blob import (
     LENGTH_BYTES,
@@ -122,12 +122,17 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
         given_id=keys.id,
         policy_version=keys.policy_version,
         weight=weigh(lengths, keys.cost),
-        versions=None if versions is None else versions_of(versions.values),
+        versions=None if versions is None else _versions(versions.values, lengths),
         path=path,
         item=keys.item,
         lengths=lengths,
         rewards=columns["scores"].values,
     )
+
+
+def _versions(sampled: NDArray[Any], lengths: NDArray[Any]) -> Versions:
+    """Describe the versions of a column, which has one for each token, or for each sequence if it is compact."""
+    return versions_of(sampled, lengths if len(sampled) == len(lengths) else None)
 
 
 def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:

@@ -113,10 +113,19 @@ class Occupancy:
     payload_bytes: int
 
 
-def versions_of(tokens: ArrayLike) -> Versions:
-    """Return the lowest, mean and highest of per-token versions. There must be at least one."""
-    versions = np.asarray(tokens)
-    return Versions(int(versions.min()), float(versions.mean(dtype=np.float64)), int(versions.max()), versions.size)
+def versions_of(versions: ArrayLike, tokens: ArrayLike | None = None) -> Versions:
+    """Return the lowest, mean and highest of the versions that sampled tokens. There must be at least one.
+
+    Args:
+        versions: The versions.
+        tokens: How many tokens each of them sampled, ``>= 1``. None: one token each.
+    """
+    sampled = np.asarray(versions)
+    if tokens is None:
+        mean, count = sampled.mean(dtype=np.float64), sampled.size
+    else:
+        mean, count = np.average(sampled, weights=np.asarray(tokens)), np.sum(tokens)
+    return Versions(int(sampled.min()), float(mean), int(sampled.max()), int(count))
 
 
 def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:

@@ -67,6 +67,20 @@ async def test_what_came_as_json_is_stored_compact(client: httpx.AsyncClient) ->
     assert USUAL.keys() <= read_header(reply.content).tensors.keys()
 
 
+async def test_a_chunk_has_the_mean_version_of_its_tokens_in_each_form(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    (await client.put(f"{RUN}/replay", json={"groups": True})).raise_for_status()
+    (await client.put(f"{RUN}/policy-version", json={"policy_version": 9})).raise_for_status()
+    plain = {name: tensor for name, tensor in USUAL.items() if not name.startswith("policy_versions")}
+    forms = {"policy_versions": [0] * 4 + [9] * 5, "policy_versions.per_sequence": [0, 9]}
+    for name, versions in forms.items():
+        assert (await submit(client, plain | {name: np.int32(versions)})).status_code == 201
+        batch = (await client.post(f"{RUN}/batches")).json()
+        (await client.post(f"{RUN}/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})).raise_for_status()
+    chunks = (await client.get(f"{RUN}/replay/chunks")).json()["chunks"]
+    assert [(one["version"], one["mean_version"], one["highest_version"]) for one in chunks] == [(0, 5.0, 9)] * 2
+
+
 async def test_a_rank_gets_its_part_of_compact_columns(client: httpx.AsyncClient) -> None:
     await make_run(client)
     await submit(client, USUAL)

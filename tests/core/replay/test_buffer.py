@@ -42,6 +42,14 @@ def test_per_token_versions_have_a_lowest_a_mean_and_a_highest() -> None:
     assert versions_of(np.array([[2**31 - 1]] * 3, np.int32)) == Versions(2**31 - 1, 2.0**31 - 1, 2**31 - 1, 3)
 
 
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 9)), min_size=1))
+def test_versions_that_sampled_several_tokens_each_are_those_of_these_tokens(sampled: list[tuple[int, int]]) -> None:
+    versions, tokens = zip(*sampled, strict=True)
+    counted, each = versions_of(versions, tokens), versions_of(np.repeat(versions, tokens))
+    assert counted.mean == pytest.approx(each.mean)
+    assert replace(counted, mean=0) == replace(each, mean=0)
+
+
 @given(st.lists(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), min_size=1, max_size=5))
 def test_a_chunks_versions_are_those_of_all_its_tokens(tokens: list[list[int]]) -> None:
     """So its version is that of its oldest fragment."""
