@@ -122,7 +122,8 @@ def list_tokens(json: _InJson = False) -> None:
 
     found = [shown_token(facts) for facts in _with_tokens(lambda tokens: tokens.list())]
     if json:
-        show_json("\n".join(token.model_dump_json() for token in found))
+        for token in found:
+            show_json(token.model_dump_json())
         return
     if not found:
         typer.echo("there are no tokens")

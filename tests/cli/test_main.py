@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.store.server.embedded import EmbeddedRedis
 from app.version import lachesis_version
 from lachesis._cli.commands import COMMANDS
 from tests.api.access.conftest import Tokens, tokens
@@ -74,6 +75,15 @@ async def test_what_only_the_server_has_is_shown_on_a_terminal(tmp_path: Path, c
     assert "backed up" in "".join(await shown("backup", str(tmp_path / "backup")))
     settings["LACHESIS_DATA_DIR"] = str(tmp_path / "again")
     assert "restored" in "".join(await shown("restore", str(tmp_path / "backup")))
+
+
+@pytest.mark.long
+async def test_without_tokens_their_list_in_json_has_no_line(tmp_path: Path) -> None:
+    settings = {"LACHESIS_DATA_DIR": str(tmp_path / "data")}
+    with EmbeddedRedis.start(tmp_path / "data"):
+        pass
+    assert (await invoked_with(settings, "token", "list"))[:2] == (0, "there are no tokens\n")
+    assert (await invoked_with(settings, "token", "list", "--json"))[:2] == (0, "")
 
 
 def test_it_has_every_command_of_the_sdk() -> None:
