@@ -17,6 +17,7 @@ from app.api.http.rate_limits import count_body
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict
+from app.core.curriculum.strategies.bandit import known_arms
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
 from lachesis.wire.curricula import MAX_CATEGORIES, MAX_CATEGORY
@@ -126,6 +127,8 @@ def _header(line: bytes) -> tuple[CurriculumHeader, list[str]]:
         if times > 1:
             raise InvalidField(f"has {name!r} {times} times", (_CATEGORIES,))
     header = load_state_dict(value)
+    for arm in sorted(header.arms.keys() - known_arms(categories)):
+        raise InvalidField("is neither a bin nor one of the categories", ("arms", arm))
     return header, categories
 
 

@@ -14,6 +14,9 @@ JSON_LINES = "application/jsonl"
 MAX_REWARD = 1e6
 """Maximum magnitude of a reward, prior or threshold: the store counts the mean reward of all items in 64 bits."""
 
+MAX_BINS = 100
+"""Most bins of a curriculum."""
+
 MAX_CATEGORY = 128
 """Characters of a category."""
 
@@ -51,7 +54,7 @@ class CurriculumSettings(Body):
 
     strategy: Strategy = "uniform"
     n_bins: int = Field(
-        default=5, ge=1, le=100, description="Number of quantile bins of mean reward. Bin 0 has the easiest items."
+        default=5, ge=1, le=MAX_BINS, description="Number of quantile bins of mean reward. Bin 0 has the easiest items."
     )
     temperature: float = Field(
         default=1.0,

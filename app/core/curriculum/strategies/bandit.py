@@ -7,10 +7,12 @@ the advantage is the reward minus the group's mean. Rewards from 0 to 1 give sig
 Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) and the Boltzmann distribution.
 """
 
+from collections.abc import Iterable
+
 from app.core.curriculum.estimates import EstimateUpdate, LeakyUpdate
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.mixture import kept, over_bins, tempered
-from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.curricula import MAX_BINS, CurriculumSettings
 
 
 def arm_of_bin(bin_: int) -> str:
@@ -21,6 +23,11 @@ def arm_of_bin(bin_: int) -> str:
 def arm_of_category(category: str) -> str:
     """Return the key of a category's arm. Items without a category have the category ""."""
     return f"category:{category}"
+
+
+def known_arms(categories: Iterable[str]) -> set[str]:
+    """Return the keys of all arms: of bins, of these categories, and of items without a category."""
+    return {*map(arm_of_bin, range(MAX_BINS)), *map(arm_of_category, ("", *categories))}
 
 
 def arm_step(settings: CurriculumSettings, change: EstimateUpdate) -> LeakyUpdate:
