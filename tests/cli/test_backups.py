@@ -92,12 +92,28 @@ async def test_without_a_service_the_data_is_backed_up_too(tmp_path: Path) -> No
     assert (code, "already has data" in err) == (1, True), err
     code, _, err = await command(kept, "backup", str(tmp_path / "b"), LACHESIS_REDIS_URL="redis://127.0.0.1:1")
     assert (code, "your own Redis" in err) == (1, True), err
+    no_folder = tmp_path / "odd"
+    no_folder.mkdir()
+    (no_folder / "redis").touch()
+    code, _, err = await command(no_folder, "restore", str(copied))
+    assert (code, f"cannot look into {no_folder}/redis" in err) == (1, True), err
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "redis" / "appendonlydir.part").mkdir(parents=True)  # of a restore that was killed
     (elsewhere / "redis" / "engine.json").write_bytes((kept / "redis" / "engine.json").read_bytes())
     assert (await command(elsewhere, "restore", str(copied)))[0] == 0
     with EmbeddedRedis.start(elsewhere) as server, Redis.from_url(server.url) as redis:
         assert redis.get("lachesis:test") == b"1"
+
+
+@pytest.mark.parametrize("words", [("backup", "copy"), ("token", "list"), ("token", "revoke", "0f3a5c7e9b1d")])
+async def test_a_directory_that_a_command_may_not_look_into_is_named_in_one_line(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    unusable = tmp_path / ("d" * 300)  # no user may look into it: root may look into those of all others
+    code, out, err = await command(unusable, *words)
+    assert (code, out) == (1, "")
+    (line,) = err.splitlines()
+    assert line.startswith(f"lachesis: cannot look into LACHESIS_DATA_DIR={unusable}: File name too long. ")
 
 
 async def test_a_damaged_incomplete_or_foreign_backup_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from app.store.redis.keys import FORMAT
-from app.store.server.data_dir import ServerDir, private, sync_folder, write_whole
+from app.store.server.data_dir import ServerDir, has_data, private, sync_folder, write_whole
 from app.store.server.engine import Engine, find_server
 from lachesis.wire.errors import StoreUnavailable
 
@@ -184,7 +184,10 @@ def _checked(source: Path) -> BackupManifest:
 
 def _refuse_data(data_dir: Path) -> None:
     home = data_dir / "redis"
-    found = sorted(path.name for path in home.iterdir()) if home.exists() else []
+    try:
+        found = sorted(path.name for path in home.iterdir()) if has_data(data_dir) else []
+    except OSError as error:
+        raise BackupFailed(f"cannot look into {home}: {error.strerror}") from error
     if data := [name for name in found if name not in _UNHARMFUL and not name.endswith(".part")]:
         raise BackupFailed(
             f"{home} already has data ({data[0]}): stop the service and move it away, or set LACHESIS_DATA_DIR to "

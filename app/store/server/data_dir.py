@@ -173,8 +173,21 @@ class ServerDir:
 
 
 def has_data(data_dir: Path) -> bool:
-    """Return whether a service has used a data directory."""
-    return (data_dir / "redis").exists()
+    """Return whether a service has used a data directory.
+
+    Raises:
+        StoreMisconfigured: This user cannot look into it.
+    """
+    try:
+        (data_dir / "redis").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreMisconfigured(
+            f"cannot look into LACHESIS_DATA_DIR={data_dir}: {error.strerror}",
+            remedy="Run the command as the user that owns the data.",
+        ) from error
+    return True
 
 
 def recorded_engine(home: Path) -> Engine | None:
