@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.datasets.episodes import Ids, Progress, Slice, WantedColumns, check_costs, check_count, check_lengths, shown
+from app.datasets.episodes import (
+    UNLIKE_IDS,
+    Ids,
+    Progress,
+    Slice,
+    WantedColumns,
+    check_costs,
+    check_count,
+    check_lengths,
+    shown,
+)
 from app.datasets.files import Folder, in_parallel
 from lachesis.wire.errors import InvalidDataset
 
@@ -106,7 +116,11 @@ def _present(table: Any, name: str, place: Callable[[int], str]) -> Any:
 def _ids(pyarrow: Any, table: Any, name: str, place: Callable[[int], str]) -> Ids:
     column = _present(table, name, place)
     if pyarrow.types.is_integer(column.type):
-        numbers: NDArray[np.int64] = column.to_numpy().astype(np.int64)
+        given = column.to_numpy()
+        numbers: NDArray[np.int64] = given.astype(np.int64)
+        if (wrong := np.flatnonzero((numbers < 0) & (given > 0))).size:  # unsigned ones of 64 bits may be larger
+            at = int(wrong[0])
+            raise InvalidDataset(f"{place(at)}: {name} is {given[at]}; {UNLIKE_IDS}")
         return numbers
     if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):
         raise InvalidDataset(f"{place(0)}: column {name!r} holds {column.type}; ids are whole numbers or texts")

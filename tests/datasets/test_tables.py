@@ -173,6 +173,7 @@ def test_files_of_one_dataset_must_agree_on_ids(tmp_path: Path) -> None:
         ({"size": [1]}, r"no column 'length'; there are \['size'\]"),
         ({"length": [1, 2], "id": ["a", None]}, "row 1: no id"),
         ({"length": [1, 2], "id": ["a", "a"]}, "row 1: episode 'a' is also in .*, row 0$"),
+        ({"length": [1, 2], "id": pa.array([1, 2**63], pa.uint64())}, "row 1: id is 9223372036854775808; ids must be"),
         ({"length": pa.array([], pa.int64())}, "holds no episode"),
     ],
 )
