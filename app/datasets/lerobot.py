@@ -12,6 +12,7 @@ from typing import Any
 from app.datasets import jsonl, parquet
 from app.datasets.episodes import DatasetFacts, Episodes, Progress, Slice, WantedColumns, joined, shown
 from app.datasets.files import Folder
+from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidDataset
 
 INFO = "meta/info.json"
@@ -119,6 +120,8 @@ class _Info:
             raise self._wrong(f"features[{name!r}].dtype", dtype, "a text")
         if not isinstance(shape, list) or any(type(length) is not int or length < 0 for length in shape):
             raise self._wrong(f"features[{name!r}].shape", shape, "a list of whole numbers")
+        if math.prod(shape) > MAX_INTEGER:
+            raise self._wrong(f"features[{name!r}].shape", shape, "that of an array")
         return _Feature(name, dtype, tuple(shape))
 
     def _wrong(self, key: str, value: Any, wanted: str) -> InvalidDataset:

@@ -124,7 +124,15 @@ def _ids(pyarrow: Any, table: Any, name: str, place: Callable[[int], str]) -> Id
         return numbers
     if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):
         raise InvalidDataset(f"{place(0)}: column {name!r} holds {column.type}; ids are whole numbers or texts")
-    texts: list[str] = column.to_pylist()
+    return _texts(pyarrow, column, name, place)
+
+
+def _texts(pyarrow: Any, column: Any, name: str, place: Callable[[int], str]) -> list[str]:
+    try:
+        texts: list[str] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        row = column.cast(pyarrow.large_binary()).to_pylist().index(error.object)
+        raise InvalidDataset(f"{place(row)}: {name} is not UTF-8") from None
     return texts
 
 
@@ -134,5 +142,8 @@ def _tasks(pyarrow: Any, column: Any, source: str) -> Counter[str]:
         pyarrow.types.is_string(kind.value_type) or pyarrow.types.is_large_string(kind.value_type)
     ):
         raise InvalidDataset(f"{source}: column 'tasks' holds {kind}, not lists of texts")
-    counted = pyarrow.compute.value_counts(pyarrow.compute.list_flatten(column)).to_pylist()
+    try:
+        counted = pyarrow.compute.value_counts(pyarrow.compute.list_flatten(column)).to_pylist()
+    except UnicodeDecodeError:
+        raise InvalidDataset(f"{source}: a task is not UTF-8") from None
     return Counter({entry["values"]: entry["counts"] for entry in counted if entry["values"] is not None})

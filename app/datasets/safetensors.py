@@ -31,6 +31,8 @@ def read_safetensors(folder: Folder, files: list[str], wanted: WantedColumns, pr
 def _part(folder: Folder, wanted: WantedColumns, files: list[str]) -> Slice:
     lengths, costs = [], []
     for file in files:
+        if not _is_utf8(file):
+            raise InvalidDataset(f"{folder.called(file)}: its name is not UTF-8, and is the id of its episode")
         with folder.opened(file) as descriptor:
             try:
                 header = _header(descriptor)
@@ -49,6 +51,14 @@ def _part(folder: Folder, wanted: WantedColumns, files: list[str]) -> Slice:
         cost = np.array(costs, np.float64)
         check_costs(cost, place, wanted.cost)
     return Slice(folder.name, measured, ids=files, costs=cost)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _header(descriptor: int) -> Header:

@@ -6,12 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from app.datasets.episodes import Episodes, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import InvalidDataset
-from tests.datasets.writers import CAMERAS, TASKS, info, lerobot_v2, lerobot_v3, write_json, write_lines, write_table
+from tests.datasets.writers import (
+    CAMERAS,
+    TASKS,
+    info,
+    lerobot_v2,
+    lerobot_v3,
+    not_text,
+    write_json,
+    write_lines,
+    write_table,
+)
 
 LENGTHS = [310, 95, 240, 1200, 17]
 Write = Callable[..., Path]
@@ -77,6 +88,7 @@ def test_the_costs_of_a_producer_go_along_with_their_episodes(tmp_path: Path) ->
         ({"features": None}, r"features is None, not an object"),
         ({"features": {"action": {"dtype": "float32", "shape": [-7]}}}, r"features\['action'\].shape is \[-7\]"),
         ({"features": {"action": {"dtype": "float32", "shape": "7"}}}, r"shape is '7', not a list of whole numbers"),
+        ({"features": {"action": {"dtype": "u8", "shape": [2**40] * 2}}}, r"shape is \[.*\], not that of an array"),
         ({"features": {"action": {"shape": [7]}}}, r"features\['action'\].dtype is None, not a text"),
         ({"features": {"action": 7}}, r"features\['action'\].dtype is None"),
     ],
@@ -136,6 +148,10 @@ def test_a_wrong_line_is_named(tmp_path: Path, row: dict[str, Any], message: str
         ({"length": [5]}, r"file-000.parquet: no column 'episode_index'; there are \['length'\]"),
         ({"episode_index": [9]}, r"file-000.parquet: no column 'length'"),
         ({"episode_index": [0], "length": [5], "tasks": [["a"]]}, r"chunk-009/file-000.parquet, row 0: episode 0 is"),
+        (
+            {"episode_index": [8, 9], "length": [5, 5], "tasks": pa.ListArray.from_arrays([0, 1, 2], not_text())},
+            r"file-000.parquet: a task is not UTF-8",
+        ),
         ({"episode_index": [9], "length": [5.0]}, r"row 0: column 'length' holds double, not whole numbers"),
         ({"episode_index": [9.0], "length": [5]}, r"row 0: column 'episode_index' holds double; ids are whole"),
         ({"episode_index": [9], "length": [5], "tasks": ["a"]}, r"column 'tasks' holds string, not lists of texts"),

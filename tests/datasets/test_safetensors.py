@@ -121,6 +121,13 @@ def test_a_header_that_lies_is_refused(
         read(tmp_path)
 
 
+def test_a_name_that_is_not_text_cannot_be_an_id(tmp_path: Path) -> None:
+    save(tmp_path / "a.safetensors", 5)
+    (tmp_path / "a.safetensors").rename(tmp_path / "b\udcff.safetensors")
+    with pytest.raises(InvalidDataset, match="its name is not UTF-8"):
+        read(tmp_path)
+
+
 def test_a_file_too_short_for_a_header_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(b"1234")
     with pytest.raises(InvalidDataset, match="in a file of 4"):

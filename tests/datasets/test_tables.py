@@ -15,7 +15,7 @@ from app.datasets.episodes import Episodes, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import InvalidDataset
 from lachesis.wire.shards import MAX_LENGTH
-from tests.datasets.writers import write_lines, write_table
+from tests.datasets.writers import not_text, write_lines, write_table
 from tests.properties import examples
 
 LENGTHS = st.lists(st.integers(0, MAX_LENGTH), min_size=1, max_size=50)
@@ -173,6 +173,7 @@ def test_files_of_one_dataset_must_agree_on_ids(tmp_path: Path) -> None:
         ({"size": [1]}, r"no column 'length'; there are \['size'\]"),
         ({"length": [1, 2], "id": ["a", None]}, "row 1: no id"),
         ({"length": [1, 2], "id": ["a", "a"]}, "row 1: episode 'a' is also in .*, row 0$"),
+        ({"length": [1, 2], "id": not_text()}, "row 1: id is not UTF-8$"),
         ({"length": [1, 2], "id": pa.array([1, 2**63], pa.uint64())}, "row 1: id is 9223372036854775808; ids must be"),
         ({"length": pa.array([], pa.int64())}, "holds no episode"),
     ],

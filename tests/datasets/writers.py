@@ -33,6 +33,11 @@ def info(version: str, lengths: Sequence[int], **changes: Any) -> dict[str, Any]
     } | changes
 
 
+def not_text() -> pa.StringArray:
+    """Two texts of Parquet, of which the second is not UTF-8. No writer checks that."""
+    return pa.StringArray.from_buffers(2, *pa.array([b"a", b"\xff"]).buffers()[1:])
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, and its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
