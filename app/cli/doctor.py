@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import shlex
 import socket
 import sys
@@ -63,7 +64,7 @@ def _findings() -> Iterator[Finding]:
     except StoreMisconfigured as error:
         yield problem("settings", error.detail, _ALL_SETTINGS)
         return
-    if settings.datasets_dir is not None and not settings.datasets_dir.is_dir():
+    if settings.datasets_dir is not None and not os.path.isdir(settings.datasets_dir):  # pathlib may raise errors
         detail = f"LACHESIS_DATASETS_DIR={settings.datasets_dir} is not a directory: the service finds no datasets"
         yield warning("settings", detail, "create it, or name another")
     else:

@@ -42,8 +42,15 @@ class Folder:
         return str(PurePosixPath(self.name, file))
 
     def holds(self, file: str) -> bool:
-        """Return whether there is a file of this name, or a link to one."""
-        return (self.path / file).is_file()
+        """Return whether there is a file of this name, or a link to one.
+
+        Raises:
+            InvalidDataset: This user may not look into the folder.
+        """
+        try:
+            return (self.path / file).is_file()
+        except OSError as error:
+            raise InvalidDataset(f"{self.called(file)} cannot be read: {error.strerror}") from error
 
     @contextlib.contextmanager
     def opened(self, file: str) -> Iterator[int]:

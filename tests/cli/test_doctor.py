@@ -224,8 +224,9 @@ async def test_files_that_stop_the_start_of_the_service_are_found(tmp_path: Path
     assert (code, found["settings"]["state"], found["settings"]["detail"]) == (1, "problem", refusal.value.detail)
 
 
-async def test_a_missing_folder_of_datasets_is_found(tmp_path: Path) -> None:
-    code, found = await examined(tmp_path, datasets_dir=tmp_path / "none")
+@pytest.mark.parametrize("name", ["none", "n" * 300])  # no user may look at the second one, also not root
+async def test_a_missing_folder_of_datasets_is_found(tmp_path: Path, name: str) -> None:
+    code, found = await examined(tmp_path, datasets_dir=tmp_path / name)
     assert (code, found["settings"]["state"]) == (0, "warning")
 
 

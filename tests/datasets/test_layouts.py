@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.datasets.episodes import Episodes, WantedColumns
+from app.datasets.files import Folder
+from app.datasets.lerobot import INFO
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import DatasetNotFound, InvalidDataset
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines, write_table
@@ -27,6 +29,11 @@ def test_an_unknown_layout_is_refused_with_those_that_are_known(tmp_path: Path) 
         read(tmp_path)
     with pytest.raises(InvalidDataset, match=r"episodes\.csv is not a supported file"):
         read(tmp_path / "episodes.csv")
+
+
+def test_a_folder_that_this_user_may_not_look_into_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidDataset, match=r"locked/meta/info\.json cannot be read: File name too long"):
+        Folder(tmp_path / ("d" * 300), "locked").holds(INFO)  # root may look into all others
 
 
 def test_a_folder_of_several_kinds_is_not_guessed_at(tmp_path: Path) -> None:
