@@ -272,7 +272,6 @@ async def get_content(
         errors.GroupGone,
         errors.AnnotationsFull,
         errors.TooManyReads,
-        errors.UnsupportedMediaType,
     ),
     openapi_extra=json_body(Annotate),
     dependencies=[Depends(documented_group_id)],

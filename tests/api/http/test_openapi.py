@@ -9,6 +9,7 @@ import pytest
 
 from app.main import create_app
 from app.settings import ServiceSettings
+from lachesis.wire import errors
 from tests.api.http.conformance import PROBES, body_schema
 
 OPENAPI: dict[str, Any] = create_app(ServiceSettings()).openapi()
@@ -43,6 +44,15 @@ def test_every_operation_except_probes_documents_how_access_is_refused(name: str
 def test_every_body_has_examples(operation: dict[str, Any]) -> None:
     schema = body_schema(operation)
     assert "examples" in schema or all("examples" in field for field in schema["properties"].values())
+
+
+@pytest.mark.parametrize("name", [name for name, _ in OPERATIONS])
+def test_operations_refuse_a_media_type_if_they_take_several(name: str) -> None:
+    """The others read the body as JSON, whatever it is called."""
+    operation = dict(OPERATIONS)[name]
+    refusals = [answer["$ref"] for answer in operation["responses"].values() if "$ref" in answer]
+    several = len(operation.get("requestBody", {}).get("content", ())) > 1
+    assert any(errors.UnsupportedMediaType.code in refusal for refusal in refusals) == several
 
 
 async def test_there_is_one_page_that_shows_the_document(
