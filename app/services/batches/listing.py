@@ -62,12 +62,13 @@ class BatchListing:
             raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
         is_any_time = from_s is None and to_s is None
         view = await self._runs.existing(run)
-        found = await self._records.latest(run, cursor, limit if is_any_time else MOST_RECORDS)
+        if is_any_time:
+            found = await self._next(run, view, cursor, limit)
+        else:
+            found = await self._records.latest(run, cursor, MOST_RECORDS)
         if found is None:
             raise InvalidField("has expired: newer batches replaced this page; get the first one", ("query", "cursor"))
         batch_ids, more = found
-        if is_any_time and not more:
-            batch_ids += await self._records.unrecorded(run, [lease.batch_id for lease in view.leases])
         batches = [one for one in await self._records.recorded(run, batch_ids) if one is not None]
         if not is_any_time:
             ahead_ms = await self._records.now_ms() - view.clock_ms  # of the run clock
@@ -75,6 +76,24 @@ class BatchListing:
             batches, more = batches[:limit], len(batches) > limit
             batch_ids = [one.record.batch_id for one in batches]
         return BatchPage(batches, batch_ids[-1] if more else None, _names(view), view.clock_ms)
+
+    async def _next(self, run: str, view: QueueView, cursor: str | None, limit: int) -> tuple[list[str], bool] | None:
+        """Return the ids on a page, and whether there are more; None if the batch of the cursor is unknown.
+
+        Batches without a record are older than all others.
+        """
+        found = await self._records.latest(run, cursor, limit)
+        if found is not None and found[1]:
+            return found
+        leased = [lease.batch_id for lease in reversed(view.leases)]
+        rest = await self._records.unrecorded(run, leased)
+        if found is not None:
+            rest = found[0] + rest
+        elif cursor in rest:
+            rest = rest[rest.index(cursor) + 1 :]
+        else:
+            return None
+        return rest[:limit], len(rest) > limit
 
     async def one(self, run: str, batch_id: str) -> tuple[BatchPage, list[LeasedGroup] | None]:
         """Return a batch, and its groups in training order; None once the run does not keep them.

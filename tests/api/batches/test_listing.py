@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from app.api.wire.batches import STATE_OF_END
 from app.store.batches.records import MOST_RECORDS
+from lachesis.wire.batches import BATCHES_SHOWN
 from lachesis.wire.states import BatchOutcome
 from tests.scenarios.native_calls import RUN, change_run, end, group, make_run, submit, taken
 from tests.waiting import wait_until
@@ -23,7 +24,8 @@ async def recent(client: httpx.AsyncClient, **query: Any) -> list[dict[str, Any]
     while cursor is not None:
         reply = await client.get(RECENT, params={**query, **({"cursor": cursor} if cursor else {})})
         assert reply.status_code == 200, reply.text
-        found += reply.json()["batches"]
+        found += (page := reply.json()["batches"])
+        assert len(page) <= query.get("limit", BATCHES_SHOWN)
         cursor = reply.json()["cursor"]
     return found
 
@@ -111,7 +113,10 @@ async def test_old_batches_are_forgotten_and_those_in_use_come_last(client: http
     await train()
     found = await recent(client, limit=100)
     assert len(found) == MOST_RECORDS + 1
-    assert [one["step"] for one in found] == [*range(MOST_RECORDS + 2, 2, -1), 1]
+    steps = [*range(MOST_RECORDS + 2, 2, -1), 1]
+    assert [one["step"] for one in found] == steps
+    for limit in (MOST_RECORDS, MOST_RECORDS // 2, 1):
+        assert [one["step"] for one in await recent(client, limit=limit)] == steps
     assert (found[-1]["batch"], found[-1]["state"], found[-1]["formed_age_s"]) == (stuck["batch"], "quarantined", None)
     assert found[-1]["size"] == 2
     shown = (await client.get(f"{RUN}/batches/{stuck['batch']}")).json()
