@@ -125,9 +125,7 @@ class Admission:
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         groups = submission.groups
-        if submission.if_missing is not MissingRun.PLACE and run not in self._announced:
-            await self._runs.announce(run, new=submission.if_missing is MissingRun.MAKE)
-            self._announced.add(run)
+        await self._announce(run, submission.if_missing)
         context, is_fresh, has_evicted = self._contexts.get(run, _UNKNOWN_RUN), False, False
         attempts = Attempts("store groups", run)
         while attempts.again():
@@ -158,6 +156,14 @@ class Admission:
         dropped_too_long = any(place.dropped == "too_long" for place in placements)
         await self._warnings.admitted(run, context.epoch, lanes, too_long=dropped_too_long)
         return AdmittedGroups(context, placements, outcomes)
+
+    async def _announce(self, run: str, if_missing: MissingRun) -> None:
+        """Note that a run has groups, once; but look each time for a run that must exist: it may have been deleted."""
+        if if_missing is MissingRun.REFUSE:
+            await self._runs.announce(run, new=False)
+        elif if_missing is MissingRun.MAKE and run not in self._announced:
+            await self._runs.announce(run)
+            self._announced.add(run)
 
     async def _context(self, run: str) -> AdmissionContext:
         context = self._contexts[run] = await self._runs.admission_context(run)

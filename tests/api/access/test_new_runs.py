@@ -31,6 +31,19 @@ async def test_groups_of_a_worker_for_a_pattern_make_no_runs(start: Start, token
     assert (await client.post(place("math-1"), json=GROUP, headers=bearer(worker))).status_code == 200
 
 
+async def test_groups_of_a_worker_for_a_pattern_do_not_bring_a_deleted_run_back(start: Start, tokens: Tokens) -> None:
+    worker, operator = bearer(await tokens.make("environment", "math-*")), bearer(await tokens.make("operator"))
+    client, other = await start(), await start()
+    await client.post("/v1/runs", json={"name": "math-1", "batch_size": 1}, headers=operator)
+    for process in (client, other):
+        assert (await process.post(place("math-1"), json=GROUP, headers=worker)).status_code == 200
+    assert (await client.delete("/v1/runs/math-1", headers=operator)).status_code == 204
+    for process in (client, other):
+        reply = await process.post(place("math-1"), json=GROUP, headers=worker)
+        assert (reply.status_code, reply.json()["code"]) == (404, "run_not_found")
+    assert (await client.get("/v1/runs", headers=operator)).json()["unconfigured"] == []
+
+
 @pytest.mark.parametrize(("role", "runs"), [("environment", ("math-1", "code-*")), ("operator", ("math-*",))])
 async def test_early_groups_wait_for_the_trainer_if_the_token_names_the_run(
     start: Start, tokens: Tokens, role: str, runs: tuple[str, ...]
