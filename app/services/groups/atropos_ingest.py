@@ -15,6 +15,7 @@ from app.store.groups.entries import Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import LachesisError
 
 _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; if more wait, all are released
 
@@ -25,7 +26,8 @@ class AtroposReceipt:
 
     Attributes:
         buffered: Whether its size differs from the declared one, even if it has completed a set.
-        waiting_sequences: If it was buffered, the sequences of its environment that still wait for a set.
+        waiting_sequences: If it was buffered, the sequences of its environment that still wait for a set; 0 if Redis
+            did not say.
     """
 
     buffered: bool
@@ -84,9 +86,16 @@ class AtroposIngest:
                 receipts.append(AtroposReceipt(buffered=False))
                 continue
             if key not in waiting:
-                waiting[key] = await self.complete_sets(run, environments[key])
+                waiting[key] = await self._complete_after_admission(run, environments[key])
             receipts.append(AtroposReceipt(True, waiting[key]))
         return receipts
+
+    async def _complete_after_admission(self, run: str, environment: EnvironmentRecord) -> int:
+        """Release full sets as `complete_sets`. If that fails, the next group or maintenance releases them."""
+        try:
+            return await self.complete_sets(run, environment)
+        except LachesisError:
+            return 0  # the groups are stored, so the answer is a success; a repetition would store them twice
 
     async def complete_sets(self, run: str, environment: EnvironmentRecord) -> int:
         """Release every full set from an environment's buffer; return the sequences still waiting."""
