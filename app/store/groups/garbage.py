@@ -30,18 +30,13 @@ class GarbageStore:
             return await self._delete_marked(RunKeys(run))
 
     async def _delete_marked(self, keys: RunKeys) -> int:
-        find = scripts.find_marked_payloads(keys, naming=keys.naming_payloads(), most=_AT_ONCE)
+        command = scripts.delete_marked_payloads(keys, naming=keys.naming_payloads(), most=_AT_ONCE)
         removed = 0
-        removal: list[Command] = []
         while True:
-            # One round trip removes the payloads that were found, and looks for more.
-            *_, (looked_at, *unnamed), tokens = await self._connection.pipeline(
-                [*removal, find, ("SMEMBERS", keys.marked_hashes)]
-            )
+            (looked_at, deleted), tokens = await self._connection.pipeline([command, ("SMEMBERS", keys.marked_hashes)])
             if not looked_at:
                 break
-            removed += len(unnamed)
-            removal = [*_unlink(keys, unnamed), ("ZREM", keys.unreferenced, *unnamed)] if unnamed else []
+            removed += deleted
         for token in tokens:
             removed += await self._delete_marked_hash(keys, token)
         return removed

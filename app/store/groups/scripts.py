@@ -162,6 +162,10 @@ def admit_and_observe(
 
 
 @script
+def delete_marked_payloads(keys: RunKeys, *, naming: Sequence[str], most: int) -> None: ...
+
+
+@script
 def drop_groups(
     keys: RunKeys,
     *,
@@ -184,10 +188,6 @@ def expire_history(keys: RunKeys, *, most: int, remembered_ms: int) -> None: ...
 
 @script
 def find_left_groups(keys: RunKeys, *, clock_ms: int | None, passed: int, last_name: str, most: int) -> None: ...
-
-
-@script
-def find_marked_payloads(keys: RunKeys, *, naming: Sequence[str], most: int) -> None: ...
 
 
 @script

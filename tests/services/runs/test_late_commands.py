@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -11,7 +12,7 @@ from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.store.redis import scripts
 from lachesis.wire.errors import StoreUnavailable
-from tests.lossy_line import LossyLine
+from tests.lossy_line import LossyLine, lossy_line
 from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.waiting import wait_until
@@ -146,3 +147,24 @@ async def test_a_deletion_removes_groups_that_come_while_it_is_paused(
     async with paused(lossy[0], "forget_run", stranded.runs.administration.delete(RUN)):
         await others.groups.atropos.submit(RUN, [encoded(2, FORMER)])
     assert await keys_of_runs(redis_client) == []
+
+
+async def test_a_late_removal_of_a_refused_group_spares_it_once_it_is_stored(
+    process: Callable[..., Process], others: Services, stranded: Services, lossy: Line, redis_url: str, tmp_path: Path
+) -> None:
+    """It was refused because the run was full, its sender did not hear of that, and a batch made room."""
+    await created(others, max_queued_groups=1)
+    await submitted(others, FORMER)
+    async with lossy_line(redis_url, tmp_path / "sender.sock") as (line, url):
+        sender = process(url)[0]
+        line.lose_replies_to(scripts.load("admit_groups").digest.encode())
+        sending = asyncio.create_task(submitted(sender, PRESENT))
+        await wait_until(lambda: line.lost)
+        await held(lossy[0], "delete_marked_payloads", stranded.maintenance.maintain(RUN))
+        await others.maintenance.maintain(RUN)
+        assert await queued(others) == [FORMER]
+        line.heal()
+        line.cut()
+        await sending
+    await lossy[0].deliver_late()
+    assert await queued(others) == [PRESENT]
