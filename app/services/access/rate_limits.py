@@ -1,13 +1,14 @@
 """Limit what each account and each run sends (`app.core.access.rate_limits`)."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from app.core.access.identity import Identity
 from app.core.access.rate_limits import Use, costs, limits_of
 from app.services.background import Periodic
 from app.store.access.rate_limits import LimitStore, of_run
-from lachesis.wire.errors import RateLimited
+from lachesis.wire.errors import RateLimited, StoreUnavailable
 from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
 
 _US = 1_000_000
@@ -116,9 +117,10 @@ class RequestLimiter:
             self._rates = {run: limits for run, limits in rates.items() if limits is not None}
 
     async def apply(self, run: str, limits: RunLimitSettings | None) -> None:
-        """Apply stored limits of a run in this process now, without waiting for the next refresh."""
+        """Apply stored limits of a run in this process now. If Redis does not answer, the next refresh does it."""
         if self._runs.get(run) != limits:
-            await self.refresh()
+            with suppress(StoreUnavailable):  # the change of the run is done, so its request has succeeded
+                await self.refresh()
 
     def max_connections(self, run: str) -> int | None:
         """Return how many open connections a run may have; None for no limit."""

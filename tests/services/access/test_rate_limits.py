@@ -1,14 +1,17 @@
 """Which limits a process knows while somebody else changes the data in Redis."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from redis.asyncio import Redis
 
+from app.core.runs.settings import Policy
 from app.services.access.rate_limits import RequestLimiter
 from app.store.access.rate_limits import LimitStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import LIMITS
+from tests.lossy_line import LossyLine
+from tests.services.conftest import RUN, Process, config
 from tests.waiting import wait_until
 
 
@@ -35,3 +38,25 @@ async def test_damage_hides_no_limits_of_other_runs(
 
     await set_limit(3, damage)
     await set_limit(4, {"generation": "8"})
+
+
+async def test_a_run_is_made_changed_and_deleted_although_its_limits_cannot_be_read_again(
+    process: Callable[..., Process], lossy: tuple[LossyLine, str]
+) -> None:
+    """All of it is stored by then. A repeated deletion would not find the run."""
+    line, url = lossy
+    services, _ = process(url, store_patience_s=0.3)
+    administration, limits = services.runs.administration, services.access.rate_limits
+    reading = rb"HGET\r\n\$\d+\r\n" + LIMITS.encode()
+    line.hold(reading)
+    _, is_new = await administration.create(RUN, config(2), Policy(max_connections=3))
+    assert is_new
+    await administration.change(RUN, {"max_connections": 4})
+    line.heal()
+    await limits.refresh()
+    assert limits.max_connections(RUN) == 4
+    line.hold(reading)
+    await administration.delete(RUN)
+    line.heal()
+    await limits.refresh()
+    assert limits.max_connections(RUN) is None
