@@ -2,6 +2,7 @@
 
 # Guarded, and imported late: API processes run this module again when they start, and need none of it.
 if __name__ == "__main__":
+    import gc
     import sys
 
     from app.tuning import no_collection
@@ -16,4 +17,5 @@ if __name__ == "__main__":
             f"lachesis: {sys.executable} has no module {error.name}: use .venv/bin/python, which `make run` sets up"
         )
 
+    gc.freeze()  # Python looks through everything for garbage when it ends: a fifth of the time of a command
     main()
