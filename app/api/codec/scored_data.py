@@ -15,7 +15,7 @@ from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse_json
 from app.core.ranks.costs import weigh
 from app.store.groups.codec import EncodedGroup
-from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.columns import COLUMNS, Column, Ragged, check_same_rows, pack
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS

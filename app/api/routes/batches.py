@@ -40,7 +40,6 @@ from app.core.access.permissions import Permission
 from app.core.batches.diagnosis import is_about_queue
 from app.services.batches.request import BatchRequest
 from lachesis.wire import errors
-from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batches import (
     BATCHES_SHOWN,
     Ack,
@@ -54,6 +53,7 @@ from lachesis.wire.batches import (
     TakeBatch,
     TakenBatch,
 )
+from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.runs import YEAR_S
 from lachesis.wire.states import LeaseAnswer
 

@@ -8,10 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lachesis.wire.body import MAX_INTEGER
-
-MAX_BATCH_SIZE = 131_072
-"""Maximum number of sequences in a batch, and in a declared group. Memory to form a batch grows with this number."""
+from lachesis.wire.body import MAX_BATCH_SIZE, MAX_INTEGER
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Count = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]

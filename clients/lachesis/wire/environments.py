@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lachesis.wire.atropos import MAX_BATCH_SIZE
-from lachesis.wire.body import Body, Change
+from lachesis.wire.body import MAX_BATCH_SIZE, Body, Change
 from lachesis.wire.status import EnvironmentStatus, Warned
 
 MOST_RUNNING = 1_000_000

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lachesis.wire.atropos import MAX_BATCH_SIZE
-from lachesis.wire.body import MAX_INTEGER, Body, Change
+from lachesis.wire.body import MAX_BATCH_SIZE, MAX_INTEGER, Body, Change
 from lachesis.wire.filters import RunFilters
 from lachesis.wire.limits import RunLimitSettings
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from app.store.environments.members import MOST_MEMBERS
 from app.store.redis.keys import RunKeys
-from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.environments import MOST_RETRIES, MOST_RUNNING
 from tests.api.atropos_calls import batch, register, register_env
 from tests.api.conftest import Start

@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 from app.api.codec.group_json import decode_native_json
 from app.store.redis.keys import RunKeys
 from lachesis.wire import blob
-from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batch_file import parts_of
+from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.errors import MalformedBody
 from lachesis.wire.frame import frame, frame_header
 from lachesis.wire.groups import MAX_GROUPS
