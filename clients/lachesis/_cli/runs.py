@@ -58,7 +58,9 @@ def status(
         return found.model_dump(mode="json") | extras.as_json(), shown, not status_output.troubles(found)
 
     async def show(sender: Sender) -> int:
-        with Live(console=output.console(), auto_refresh=False) if watch and not json else _Once() as live:
+        console = output.console()
+        is_screen = watch and not json and console.is_terminal and not console.is_dumb_terminal
+        with Live(console=console, auto_refresh=False) if is_screen else _Lines() as live:
             while True:
                 try:
                     found, shown, healthy = await look(sender)
@@ -185,10 +187,10 @@ async def _if_any(sender: Sender, call: Call[T]) -> T | None:
         return None
 
 
-class _Once:
-    """Shows one value, as `Live` shows many."""
+class _Lines:
+    """Prints each value below the last one. `Live` would print only the last one into a pipe."""
 
-    def __enter__(self) -> "_Once":
+    def __enter__(self) -> "_Lines":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -270,6 +270,16 @@ async def test_a_watched_status_goes_on_until_it_is_interrupted(run: Settings) -
         assert await process.wait() == 0
 
 
+async def test_a_watched_status_is_printed_again_into_a_pipe(run: Settings) -> None:
+    process, shown = await endless(run, "status", "math", "--watch")
+    async with asyncio.timeout(150):
+        for _ in range(2):
+            while not (line := await shown.readline()).startswith(b"run math: "):
+                assert line, "it has ended"
+        process.send_signal(2)
+        assert await process.wait() == 0
+
+
 async def test_a_watched_status_continues_after_the_service_was_away(run: Settings, proxy: CuttingProxy) -> None:
     process, shown = await watched_status(run)
     async with asyncio.timeout(150):
