@@ -114,7 +114,7 @@ class Top(App[None]):
     def action_pause(self) -> None:
         """Pause or resume refreshing."""
         self._paused = not self._paused
-        self._tell("paused: p continues" if self._paused else "")
+        self._tell("")
 
     def action_troubles(self) -> None:
         """Sort runs with a trouble to the top, or by name."""
@@ -154,12 +154,16 @@ class Top(App[None]):
         table: DataTable[Text] = self.query_one(DataTable)
         chosen = self._chosen()
         names = sorted(self._found, key=lambda run: (self._troubles_first and self._is_well(run), run))
-        table.clear()
+        if names != [key.value for key in table.rows]:  # else all stays where the reader has scrolled
+            table.clear()
+            for name in names:
+                table.add_row(*[Text()] * len(_COLUMNS), key=name)
+            if chosen in names:
+                table.move_cursor(row=names.index(chosen))
         for name in names:
             shown = _LiveRun(self._found[name], *self._rates.get(name, ()))
-            table.add_row(*map(output.line, output.row(_COLUMNS, shown)), key=name)
-        if chosen in names:
-            table.move_cursor(row=names.index(chosen))
+            for column, cell in zip(table.columns, output.row(_COLUMNS, shown), strict=True):
+                table.update_cell(name, column, output.line(cell), update_width=True)
         self._show_chosen()
 
     def _is_well(self, run: str) -> bool:
@@ -178,4 +182,5 @@ class Top(App[None]):
 
     def _tell(self, trouble: str) -> None:
         """Show what is wrong, or that requests pause, in the title. The last numbers stay."""
-        self.title = f"Lachesis · {output.line(trouble).plain}" if trouble else "Lachesis"
+        told = trouble or ("paused: p continues" if self._paused else "")
+        self.title = f"Lachesis · {output.line(told).plain}" if told else "Lachesis"

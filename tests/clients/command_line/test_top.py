@@ -78,8 +78,22 @@ async def test_keys_sort_pause_refresh_and_quit(run: Settings) -> None:
             await submitted(environment, [group(1)])
         await pilot.press("r")  # asks once
         await wait_until(lambda: rows(app)[1][4] == "1")
+        assert app.title == "Lachesis · paused: p continues"
         await pilot.press("q")
         await wait_until(lambda: not app.is_running)
+
+
+async def test_what_the_reader_scrolled_to_stays_in_sight(run: Settings) -> None:
+    async with shown(run, 60) as (app, pilot):
+        table: DataTable[Any] = app.query_one(DataTable)
+        table.scroll_to(x=30, animate=False)
+        await wait_until(lambda: table.scroll_x == 30)
+        async with AsyncEnvironment("live", run) as environment:
+            await submitted(environment, [group(1)])
+        await pilot.press("r")
+        await wait_until(lambda: rows(app)[0][4] == "1")
+        await pilot.pause()
+        assert table.scroll_x == 30
 
 
 async def test_a_lost_service_is_shown_and_the_last_numbers_stay(run: Settings, proxy: CuttingProxy) -> None:
