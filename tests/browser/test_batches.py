@@ -8,11 +8,12 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken
+from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken, trained
 from tests.waiting import wait_until
 
 PAGE = "/runs/run/batches"
 DAY_S = 86400
+PAGE_BATCHES = 100  # batches in a page of the list
 
 
 async def test_batches_are_listed_and_follow_the_run(client: httpx.AsyncClient, show: Open) -> None:
@@ -46,6 +47,28 @@ async def test_batches_are_listed_and_follow_the_run(client: httpx.AsyncClient, 
     await expect(page.locator("[data-batch]")).to_have_count(2)
     await end(client, second, "nack")
     await expect(page.locator(f"[data-batch='{second['batch']}']")).to_contain_text("given back")
+
+
+async def test_the_list_stays_also_after_more_new_batches_than_a_page_has(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await make_run(client, batch_size=2)
+
+    async def train(step: int) -> None:
+        await submit(client, f"g{step}")
+        await trained(client)
+
+    await train(1)
+    page = await show(PAGE)
+    first = page.locator("[data-batch]").first
+    await expect(first.get_by_role("link")).to_have_text("1")
+    for step in range(2, PAGE_BATCHES + 3):
+        await train(step)
+    await expect(first.get_by_role("link")).not_to_have_text("1")
+    begin = await first.get_attribute("data-batch")
+    await train(PAGE_BATCHES + 3)
+    await expect(page.get_by_role("button", name=re.compile(r"\d new: show them"))).to_be_visible()
+    assert await first.get_attribute("data-batch") == begin
 
 
 async def test_loads_of_ranks_are_dots_beside_the_bound(client: httpx.AsyncClient, show: Open) -> None:

@@ -73,11 +73,9 @@ function Found({ run, data, query, isAny }) {
   const [first, setFirst] = useState(batches[0]?.batch ?? null);
   const newest = batches[0]?.batch ?? null;
   const open = ({ batch }) => address("batches", run, { ...Object.fromEntries(query), batch });
-  const newer = Math.max(
-    0,
-    batches.findIndex((one) => one.batch === first),
-  );
-  if (first === null && newest !== null) setFirst(newest);
+  const place = batches.findIndex((one) => one.batch === first);
+  const newer = Math.max(0, place);
+  if (place < 0 && newest !== null) setFirst(newest); // the first, or so many are newer that it is on the next page
   if (batches.length === 0 && !isAny) {
     return html`<${Empty}>
       No batch of this time is among the latest ${MOST_KEPT} that the run remembers.${" "}
