@@ -94,3 +94,17 @@ async def test_large_fields_of_the_contents_are_inert(client: httpx.AsyncClient,
         await check_inert(page)
         assert len(await page.content()) < 1_000_000
         await page.context.close()
+
+
+async def test_scores_of_any_size_are_short_and_told_apart(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    written = {"1.7e+308": 1.7e308, "-2.5e+12": -2.5e12, "1e-9": 1e-9, "123,000,000": 123e6, "0.00001": 1e-5, "0": 0.0}
+    for number, score in enumerate(written.values()):
+        await submit(client, group(f"g{number}", scores=[score, score]))
+    page = await show(GROUPS)
+    await expect(rows(page)).to_have_count(len(written))
+    shown = await page.locator("[data-group] .score").all_inner_texts()
+    assert sorted(shown) == sorted(written)
+    await page.goto(f"{GROUPS}?group=g0")
+    await expect(page.get_by_role("article").first).to_contain_text("score 1.7e+308,")
+    assert await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -39,11 +39,18 @@ export const number = (value) => plain.format(value);
 /** Write a large count in a few characters. */
 export const compact = (value) => (Math.abs(value) < 10000 ? plain.format(value) : short.format(value));
 
+/** Write a value with so many digits. One that would take far more places than that has an exponent. */
+export function scaled(value, digits, format, most = 1e9) {
+  const size = Math.abs(value);
+  const isPlain = size === 0 || (size >= 1e-6 && size < most);
+  return isPlain ? format.format(value) : Number(value.toPrecision(digits)).toExponential();
+}
+
 /** Write a measured value with three digits. */
-export const measured = (value) => precise.format(value);
+export const measured = (value) => scaled(value, 3, precise);
 
 /** Write a value of an axis, which has little room, with three digits. */
-export const mark = (value) => brief.format(value);
+export const mark = (value) => scaled(value, 3, brief, 1e15);
 
 export const percent = (share) => `${precise.format(share * 100)} %`;
 

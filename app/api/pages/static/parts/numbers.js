@@ -1,6 +1,6 @@
 // The numbers behind a chart as a table, which the reader unfolds.
 import { html } from "../lib/html.js";
-import { number, shown } from "../lib/text.js";
+import { number, scaled, shown } from "../lib/text.js";
 import { moment } from "../lib/time.js";
 
 const MOST = 5000;
@@ -53,4 +53,5 @@ const columnsOf = (series, prefix = "") =>
 const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 
 /** A number of the API: integers with all digits, others with six. */
-export const exact = (value) => (value == null ? "–" : Number.isInteger(value) ? number(value) : precise.format(value));
+export const exact = (value) =>
+  value == null ? "–" : Number.isSafeInteger(value) ? number(value) : scaled(value, 6, precise);
