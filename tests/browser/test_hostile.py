@@ -70,6 +70,32 @@ async def test_an_alert_is_readable_whatever_the_names_of_its_environments_are(
     await check_inert(page)
 
 
+SENTENCE = """async ([text, names]) => {
+  const page = document.querySelector("script[type=module]").src;
+  const { html, render } = await import(page.replace("app.js", "lib/html.js"));
+  const { Sentence } = await import(page.replace("app.js", "parts/names.js"));
+  const place = document.body.appendChild(document.createElement("div"));
+  render(html`<${Sentence} text=${text} names=${new Map(names)} />`, place);
+  return [place.textContent, place.querySelectorAll(".environment").length];
+}"""
+"""Draws a sentence of the API. Returns its text, and how many environments it names."""
+
+
+async def test_a_sentence_names_an_environment_once_also_if_it_is_called_environment_2(show: Open) -> None:
+    page = await show("/about")
+    names = [[1, "environment 2"], [2, "my environment 1"], [3, "`x`"]]
+    for text, expected in (
+        ("environment 1 (environment 2) has sent too little", ["environment 2 has sent too little", 1]),
+        ("environment 2 (my environment 1): wait", ["my environment 1: wait", 1]),
+        (
+            "call `f` for environment 3 (`x`); environment 7 (environment 9)",
+            ["call f for `x`; environment 7 (environment 9)", 1],
+        ),
+        ("environment 1 and environment 2 (my environment 1)", ["environment 2 and my environment 1", 2]),
+    ):
+        assert await page.evaluate(SENTENCE, [text, names]) == expected
+
+
 async def test_a_character_is_shown_whole_or_not_at_all(show: Open) -> None:
     """In JavaScript, an emoji is two units of a string."""
     page = await show("/")

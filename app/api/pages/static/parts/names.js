@@ -66,17 +66,19 @@ function asSaid(name) {
 
 /** A sentence of the API, with the names of the environments whose numbers it has, of `most` characters. */
 export function Sentence({ text, names, most }) {
-  let said = null;
-  return shown(text, 2000)
-    .split(/(environment \d+)/)
-    .map((part) => {
-      const id = part.startsWith("environment ") ? Number(part.slice(12)) : null;
-      if (id !== null && names.has(id)) {
-        said = ` (${shown(asSaid(names.get(id)))})`;
-        return html`<${Environment} id=${id} name=${names.get(id)} most=${most} />`;
-      }
-      return withCode(said !== null && part.startsWith(said) ? part.slice(said.length) : part);
-    });
+  const parts = [];
+  let rest = shown(text, 2000);
+  for (let found; (found = /environment (\d+)/.exec(rest)) !== null; ) {
+    const id = Number(found[1]);
+    const isKnown = names.has(id);
+    parts.push(withCode(rest.slice(0, found.index)));
+    parts.push(isKnown ? html`<${Environment} id=${id} name=${names.get(id)} most=${most} />` : found[0]);
+    rest = rest.slice(found.index + found[0].length);
+    // The name may have words as those that are looked for.
+    const said = isKnown ? ` (${shown(asSaid(names.get(id)))})` : "";
+    if (rest.startsWith(said)) rest = rest.slice(said.length);
+  }
+  return [...parts, withCode(rest)];
 }
 
 /** A state as a word with a mark in its colour. */
