@@ -142,3 +142,36 @@ async def test_labels_of_a_line_that_ended_say_when(show: Open) -> None:
     assert goes_on["when"] == "latest", "the last span may not be written yet"
     ended = await page.evaluate(AXES, [600, times, [1, 2, 3, None, None]])
     assert ended["when"] == "12:30:20"
+
+
+THEME = """async () => {
+  const page = document.querySelector("script[type=module]").src;
+  const { html, render } = await import(page.replace("app.js", "lib/html.js"));
+  const { Lines } = await import(page.replace("app.js", "parts/chart.js"));
+  const place = document.body.appendChild(document.createElement("div"));
+  const marks = [];
+  const draw = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    marks.push(text);
+    draw.call(this, text, ...rest);
+  };
+  const show = async (value) => {
+    const series = [{ label: "queued", values: [value, value], token: "accent" }];
+    render(html`<${Lines} title="Queue" times=${[0, 10]} step=${10} series=${series} />`, place);
+    while (!marks.includes(String(value))) await new Promise(requestAnimationFrame);
+  };
+  await show(4);
+  await show(400);
+  marks.length = 0;
+  dispatchEvent(new CustomEvent("lachesis-theme", { detail: "dark" }));
+  while (marks.length === 0) await new Promise(requestAnimationFrame);
+  return marks;
+}"""
+"""Draws a line, another value of it, and then the other theme. Returns the marks that are drawn in that."""
+
+
+async def test_another_theme_draws_the_latest_values(show: Open) -> None:
+    page = await show("/about")
+    marks = await page.evaluate(THEME)
+    assert "400" in marks
+    assert "4" not in marks

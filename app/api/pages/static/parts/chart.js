@@ -67,11 +67,13 @@ const ended = (values, last) => (values.length === 0 ? values : [...values, last
 function usePlot(data, make, shape) {
   const place = useRef(null);
   const chart = useRef(null);
+  const latest = useRef(data);
+  latest.current = data;
   useEffect(() => {
     const width = () => place.current.clientWidth;
     const draw = () => {
       chart.current?.destroy();
-      chart.current = new uPlot({ width: width(), ...make() }, data, place.current);
+      chart.current = new uPlot({ width: width(), ...make() }, latest.current, place.current);
     };
     const resize = () => chart.current.setSize({ width: width(), height: chart.current.height });
     const end = redrawn(place.current, draw, resize);
