@@ -156,6 +156,13 @@ async def test_a_hostile_address_is_inert(client: httpx.AsyncClient, show: Open)
     assert await page.evaluate("window.hacked") is None
 
 
+async def test_a_time_that_is_no_date_is_shown_as_it_is(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    page = await show("/runs/run/groups?received_from_s=1764432000000000")  # microseconds
+    await expect(page.get_by_role("list", name="Filters that are set")).to_contain_text("from: 1764432000000000")
+    await expect(page.get_by_text("The run knows no such group.")).to_be_visible()
+
+
 async def test_an_address_with_a_malformed_escape_shows_what_is_wrong(show: Open, watch: Watch) -> None:
     watch.expected.append("422")
     page = await show("/runs/%FF/now")

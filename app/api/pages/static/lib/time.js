@@ -15,6 +15,9 @@ const NAMES = ["range", "from", "to"];
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
+/** Whether seconds since 1970 are a date that a browser can write. */
+export const isDate = (seconds) => seconds > 0 && seconds <= 8.64e12;
+
 /** The part of the address that other views keep. */
 export const timeOf = (query) => Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));
 

@@ -2,7 +2,7 @@
 import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { shown } from "../lib/text.js";
-import { moment, useTime } from "../lib/time.js";
+import { isDate, moment, useTime } from "../lib/time.js";
 import { Select, Typed } from "./fields.js";
 import { environmentOf } from "./history.js";
 import { Moment } from "./time_bar.js";
@@ -48,7 +48,7 @@ export function environmentChoice(environments, wanted) {
 
 /** A filter in words. */
 export function wordsOf([name, value]) {
-  const isTime = TIMES.some(([time]) => time === name) && Number(value) > 0;
+  const isTime = TIMES.some(([time]) => time === name) && isDate(Number(value));
   return `${TITLES.get(name)}: ${isTime ? moment.format(Number(value) * 1000) : shown(value, 48)}`;
 }
 
@@ -102,7 +102,7 @@ export function Filters({ filters, environments }) {
       )}
       ${TIMES.map(([name, title]) => {
         const seconds = Number(filters[name]);
-        return html`<${Moment} key=${name} title=${title} value=${seconds > 0 ? seconds : null}
+        return html`<${Moment} key=${name} title=${title} value=${isDate(seconds) ? seconds : null}
           set=${(at) => set(filters, { [name]: at })} clear=${() => set(filters, { [name]: null })} />`;
       })}
     </div>`;
