@@ -1,11 +1,12 @@
 """The tab of batches shows the latest ones, and the loads of their ranks."""
 
 import re
+from email.utils import formatdate
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken, trained
@@ -114,6 +115,12 @@ async def test_the_last_day_moves_on_while_the_page_stays_open(
     page = await show(f"{PAGE}?range=1d")
     await expect(page.locator("[data-state=empty]")).to_be_visible()
     later_s = await page.evaluate("Date.now() / 1000") + 3 * DAY_S
+
+    async def later(route: Route) -> None:
+        reply = await route.fetch()
+        await route.fulfill(response=reply, headers={**reply.headers, "date": formatdate(later_s, usegmt=True)})
+
+    await page.route(re.compile("/v1/(?!.*/events)"), later)  # the service is of that day, too
     await page.clock.set_fixed_time(later_s)
 
     async def is_of_the_last_day() -> bool:
@@ -121,6 +128,23 @@ async def test_the_last_day_moves_on_while_the_page_stays_open(
         return any(later_s - DAY_S <= int(query["from"][0]) <= later_s for query in asked)
 
     await wait_until(is_of_the_last_day)
+
+
+async def test_a_wrong_clock_of_the_browser_changes_no_range(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    await make_run(client)
+    page = await show("/about")
+    now_s = await page.evaluate("Date.now() / 1000")
+    await page.clock.set_fixed_time(now_s + 3 * DAY_S)
+    await page.goto("/runs/run/now?range=1d")
+
+    async def is_of_the_last_day() -> bool:
+        asked = [parse_qs(urlsplit(url).query) for url in watch.asked if "/history" in url and "from=" in url]
+        return bool(asked) and abs(int(asked[-1]["from"][0]) - (now_s - DAY_S)) < DAY_S / 4
+
+    await wait_until(is_of_the_last_day)
+    await expect(page.locator("[data-state=error]")).to_have_count(0)
 
 
 @pytest.mark.parametrize("place", ["batches?batch=", "groups?group=", "curriculum?item="])

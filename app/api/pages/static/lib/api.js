@@ -7,6 +7,17 @@ export const root = new URL("../../../", import.meta.url);
 const TOKEN = "lachesis.token";
 const SILENT_MS = 40_000; // a service that works says within half of this that it cannot answer
 
+const SKEWED_MS = 60_000; // less may be the way of an answer: its date has whole seconds
+let skewMs = 0;
+
+/** The time of the service, seconds since 1970: that of the browser, unless its clock is wrong by a minute or more. */
+export const serviceTime = () => (Date.now() + skewMs) / 1000;
+
+function noteTime(date) {
+  const ahead = Date.parse(date) - Date.now();
+  if (!Number.isNaN(ahead)) skewMs = Math.abs(ahead) < SKEWED_MS ? 0 : ahead;
+}
+
 /** What the service answered in place of what was asked. */
 export class Refused extends Error {
   constructor(status, code, detail, remedy = "") {
@@ -72,6 +83,7 @@ async function exchange({ method, path, body, sharing = null }, signal) {
       cache: "no-store",
     });
     clearTimeout(timer);
+    noteTime(reply.headers.get("date"));
     text = await reply.text();
   } catch (error) {
     if (signal?.aborted) throw error;

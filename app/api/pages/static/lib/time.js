@@ -1,4 +1,5 @@
 // The time that the reader looks at: the last hour, day or month, or a range that they brushed. It is in the address.
+import { serviceTime } from "./api.js";
 import { choose, useRoute } from "./route.js";
 import { own } from "./series.js";
 
@@ -33,7 +34,7 @@ export function useTime() {
   const seconds = isBrushed ? to - from : RANGES[range][0];
   const step = STEPS_S.find((one) => seconds / one <= MOST_POINTS) ?? DAY_S;
   // The default is the last hour. A longer range begins where a span begins, so that its address stays for a while.
-  const begin = Math.floor((Date.now() / 1000 - seconds) / step + 1) * step;
+  const begin = Math.floor((serviceTime() - seconds) / step + 1) * step;
   if (isBrushed) return { range: null, from, to, seconds, step, isLive: false };
   return { range, from: range === "1h" ? null : begin, to: null, seconds, step, isLive: true };
 }

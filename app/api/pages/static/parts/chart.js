@@ -1,4 +1,5 @@
 // Lines over time. Gaps stay gaps. The labels say the latest values, or those under the pointer.
+import { serviceTime } from "../lib/api.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { mark, measured, shown } from "../lib/text.js";
@@ -160,7 +161,7 @@ const isCount = (one) => one == null || Number.isInteger(one);
 // What is known of a span that is not over still changes: it is fainter.
 function fadeLast(plot) {
   const [begin, end] = plot.data[0].slice(-2);
-  if (!(end > Date.now() / 1000)) return;
+  if (!(end > serviceTime())) return;
   const { left, top, width, height } = plot.bbox;
   const from = plot.valToPos(begin, "x", true);
   plot.ctx.fillStyle = `${colour("paper")}99`;

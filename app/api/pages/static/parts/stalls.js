@@ -1,4 +1,5 @@
 // The stall timeline: what blocked the run from training, one lane for each cause.
+import { serviceTime } from "../lib/api.js";
 import { html, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { duration } from "../lib/text.js";
@@ -116,7 +117,7 @@ const sentence = (times, step, said, at) =>
 function Lane({ cause, title, times, step, values, mark }) {
   const spans = values.flatMap((seconds, at) => (seconds > 0 ? [[at, seconds]] : []));
   const last = spans.at(-1);
-  const isOver = (at) => times[at] + step <= Date.now() / 1000;
+  const isOver = (at) => times[at] + step <= serviceTime();
   const [over, open] = [true, false].map((wanted) => spans.filter(([at]) => isOver(at) === wanted));
   const path = (some) => some.map(([at, seconds]) => bar(at, Math.min(1, seconds / step))).join("");
   const summary = last ? `last at ${moment.format(times[last[0]] * 1000)}` : "never in this time";
