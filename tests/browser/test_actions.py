@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.api.access.conftest import Tokens, bearer
 from tests.api.atropos_calls import register, register_env
@@ -194,6 +194,47 @@ async def test_a_refusal_is_shown_and_an_answer_that_is_lost_is_not_repeated(
     await dialog.get_by_role("button", name="Change limits").click()
     await expect(dialog.get_by_role("alert")).to_contain_text("It may have happened or not")
     assert sent == ["PATCH"]
+
+
+async def test_values_that_change_while_an_action_is_under_way_belong_to_the_next_one(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await make_run(client, batch_size=2)
+    math, _ = await join(client, "math"), await join(client, "code")
+    await submit(client, group("x", environment=math), group("y", environment=math))
+    page = await show("/runs/run/groups")
+    held: list[Route] = []
+
+    async def hold(route: Route) -> None:
+        if route.request.method == "GET":
+            await route.continue_()
+        else:
+            held.append(route)
+
+    async def is_held() -> bool:
+        return len(held) == 1
+
+    await page.route("**/v1/**", hold)
+    dialog = await opened(page, "Delete groups")
+    environment = dialog.get_by_label("Environment")
+    await environment.select_option("code")
+    await dialog.get_by_role("button", name="Count them").click()
+    await wait_until(is_held)
+    await environment.select_option("math")
+    await expect(dialog.get_by_role("button", name="Count them")).to_be_disabled()
+    await held.pop().continue_()
+    await expect(dialog.get_by_role("button", name="Count them")).to_be_enabled()
+    await expect(dialog).not_to_contain_text("would be deleted")
+    await dialog.get_by_role("button", name="Count them").click()
+    await wait_until(is_held)
+    await held.pop().continue_()
+    await expect(dialog).to_contain_text("2 waiting groups would be deleted.")
+    await dialog.get_by_role("button", name="Delete groups").click()
+    await wait_until(is_held)
+    await environment.select_option("code")
+    await expect(dialog.get_by_role("button", name="Delete groups")).to_be_disabled()
+    await held.pop().continue_()
+    await expect(dialog).to_contain_text("2 groups deleted.")
 
 
 async def _lose(route: Any, sent: list[str]) -> None:

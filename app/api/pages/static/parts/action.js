@@ -62,14 +62,21 @@ function Chosen({ action, close }) {
   const request = typeof action.request === "function" ? action.request(values) : action.request;
   const isPrepared = !action.prepare || now.prepared !== undefined;
 
-  const change = () => setNow({ state: "asking" });
+  const hasChanged = useRef(false); // since the request that is under way
+  const change = () => {
+    hasChanged.current = true;
+    if (now.state === "busy") redraw();
+    else setNow({ state: "asking" });
+  };
   const act = async (event) => {
     event.preventDefault();
     if (now.state === "busy" || request === null) return;
     setNow({ ...now, state: "busy" });
+    hasChanged.current = false;
     try {
       if (!isPrepared) {
-        setNow({ state: "asking", prepared: await action.prepare(request) });
+        const prepared = await action.prepare(request);
+        setNow(hasChanged.current ? { state: "asking" } : { state: "asking", prepared });
         return;
       }
       const answer = await (action.perform ?? send)(request);
