@@ -41,13 +41,16 @@ class Overview:
     has_more: bool
 
     @property
+    def without_status(self) -> list[str]:
+        """Which runs have no status, and why, a sentence each."""
+        lines = [f"run {one.name} cannot be read: {one.detail}" for one in self.unreadable]
+        return lines + [f"run {one.run.name}: {one.failure}" for one in self.runs if one.status is None]
+
+    @property
     def troubles(self) -> list[str]:
         """What an operator should look at, a sentence each, with the name of the run."""
-        lines = [f"run {one.name} cannot be read: {one.detail}" for one in self.unreadable]
-        for one in self.runs:
-            found = [one.failure] if one.status is None else troubles(one.status)
-            lines += [f"run {one.run.name}: {trouble}" for trouble in found]
-        return lines
+        seen = [(one.run.name, one.status) for one in self.runs if one.status is not None]
+        return self.without_status + [f"run {name}: {trouble}" for name, found in seen for trouble in troubles(found)]
 
     def as_json(self) -> dict[str, Any]:
         """Return the list of runs as the API has it, each with its status."""

@@ -83,6 +83,7 @@ class Top(App[None]):
         self.sub_title = without_password(url)
         self._sender = sender
         self._found: dict[str, RunStatus] = {}
+        self._without_status: list[str] = []
         self._seen: dict[str, _Seen] = {}
         self._rates: dict[str, tuple[float, float]] = {}
         self._paused = False
@@ -133,7 +134,8 @@ class Top(App[None]):
             if not self._found:  # the title may cut the sentence
                 self.query_one("#status", Static).update(output.line(str(error)))
             return
-        self._tell("")
+        self._without_status = seen.without_status
+        self._tell("; ".join(self._without_status))
         self._found = {one.run.name: one.status for one in seen.runs if one.status is not None}
         self._note_rates(self._found.values())
         self._show()
@@ -178,7 +180,8 @@ class Top(App[None]):
 
     def _show_chosen(self) -> None:
         found = self._found.get(self._chosen() or "")
-        self.query_one("#status", Static).update("there are no runs" if found is None else status_output.status(found))
+        no_runs = output.line("; ".join(self._without_status) or "there are no runs")
+        self.query_one("#status", Static).update(no_runs if found is None else status_output.status(found))
 
     def _tell(self, trouble: str) -> None:
         """Show what is wrong, or that requests pause, in the title. The last numbers stay."""

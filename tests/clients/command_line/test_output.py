@@ -280,10 +280,10 @@ def test_the_overview_has_a_row_for_each_run_and_names_what_is_wrong() -> None:
     all_runs = Overview(runs, (UnreadableRun(name="broken", detail="no settings"),), has_more=True)
     wrong = [
         "run broken cannot be read: no settings",
+        "run old: the service is busy",
         "run math: alert since 1 min ago: environment 3 sends too little",
         "run math: maintenance of the run has been failing for 3 s: Redis is full",
         "run math: warning: no groups sum to 32",
-        "run old: the service is busy",
         "… and more: these are the first 1000",
     ]
     assert cells(overview(all_runs, 179), 179) == [

@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
+from app.store.redis.keys import RunKeys
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis._cli.top import Top
 from lachesis._transport.http import Sender
@@ -107,6 +109,20 @@ async def test_a_lost_service_is_shown_and_the_last_numbers_stay(run: Settings, 
             assert len(rows(app)) == 1
             proxy.upstream = service
             await wait_until(lambda: app.title == "Lachesis")
+
+
+async def test_runs_without_a_status_are_named_with_the_reason(run: Settings, redis_client: Redis) -> None:
+    keys = RunKeys("math")
+    async with Sender(run) as sender:
+        app = Top(sender, run.url)
+        async with app.run_test(size=(120, 40)):
+            await wait_until(lambda: len(rows(app)) == 1)
+            config = await redis_client.hget(keys.run, "config")
+            await redis_client.hset(keys.run, "config", "x")
+            await wait_until(lambda: rows(app) == [] and "run math cannot be read: " in below(app))
+            assert "run math cannot be read: " in app.title
+            await redis_client.hset(keys.run, "config", config)
+            await wait_until(lambda: len(rows(app)) == 1 and app.title == "Lachesis")
 
 
 @pytest.mark.parametrize("columns", [80, 200])
