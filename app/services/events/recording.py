@@ -27,6 +27,7 @@ _GATHER_S = 0.25
 _CLOSE_TIMEOUT_S = 2.0
 _MOST_BYTES = 4096  # of an event; a larger one keeps its short fields
 _LONGEST_SILENCE_S = 600.0
+_NOTICED_S = 2.0  # after this time, those who follow a deleted run know that it is gone, unless it was made again
 
 log = logging.getLogger("lachesis.events.stored")
 
@@ -57,6 +58,7 @@ class EventRecorder:
         self._new: dict[str, deque[tuple[float, Event]]] = {}  # by run
         self._unwritten: dict[str, _Waiting] = {}  # what Redis may have, by run
         self._newest: dict[str, str] = {}  # the id of the newest event that this process wrote, by run
+        self._deletions: dict[str, tuple[float, Event]] = {}  # those that no stream has, by run
         self._some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._outage_lines = LogBackoff(1.0, _LONGEST_SILENCE_S)
@@ -69,7 +71,11 @@ class EventRecorder:
         if own is None:
             own = self._new[event.run] = deque(maxlen=self._store.most)
             self._some.set()
-        own.append((asyncio.get_running_loop().time(), event))
+        now_s = asyncio.get_running_loop().time()
+        deletion = self._deletions.pop(event.run, None)
+        if deletion is not None and now_s - deletion[0] < _NOTICED_S:
+            own.append(deletion)  # the run is made again: its stream tells those who followed the former one
+        own.append((now_s, event))
 
     def start(self) -> None:
         """Write events in a task, until `stop`."""
@@ -109,11 +115,21 @@ class EventRecorder:
                 self._newest[run] = newest
             else:
                 self._newest.pop(run, None)  # the run is gone
+                self._keep_deletion(run)
         for run, failure in failures.items():
             log.error("events of run %s are lost: %s", run, failure.detail)
         self._unwritten.clear()
         if self._new:  # they came in the meantime
             self._some.set()
+
+    def _keep_deletion(self, run: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        late = [other for other, (at_s, _) in self._deletions.items() if now_s - at_s >= _NOTICED_S]
+        for other in late:
+            del self._deletions[other]
+        for at_s, event in self._unwritten[run].events:
+            if isinstance(event, RunDeleted):
+                self._deletions[run] = at_s, event
 
     async def _write(self, runs: Sequence[str]) -> dict[str, str]:
         now_s = asyncio.get_running_loop().time()

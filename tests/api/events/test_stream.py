@@ -1,5 +1,6 @@
 """The events of a run over HTTP: as they happen, and page by page."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -157,12 +158,17 @@ async def test_a_stream_ends_with_its_run(client: httpx.AsyncClient) -> None:
     assert (await client.get(EVENTS)).status_code == 404
 
 
-async def test_a_run_that_is_made_again_at_once_begins_with_its_own_events(client: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("pause_s", [0, 0.3])
+async def test_a_run_that_is_made_again_soon_begins_with_its_own_events(
+    client: httpx.AsyncClient, pause_s: float
+) -> None:
+    """Those who follow the former run learn that it is gone, even if no look at the events finds it gone."""
     await make_run(client)
     await submit(client, "a", "b")
     async with following(client) as former:
         await taken(client)
         (await client.delete(RUN)).raise_for_status()
+        await asyncio.sleep(pause_s)
         await make_run(client)
         assert [event["kind"] for event in await stored(client, "run created")] == ["run created"]
         assert (await page(client, after="0", limit=1))["events"][0]["kind"] == "run created"
