@@ -23,6 +23,7 @@ def groups(
     environment: Annotated[
         str | None, typer.Option(help="Only groups of the environment with this id or name; none: without one.")
     ] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Only groups with this number of sequences.")] = None,
     item: Annotated[str | None, typer.Option(help="Only groups of this dataset entry or task.")] = None,
     score_min: Annotated[float | None, typer.Option(help="Only groups with at least this mean score.")] = None,
     score_max: Annotated[float | None, typer.Option(help="Only groups with at most this mean score.")] = None,
@@ -37,6 +38,9 @@ def groups(
     staleness_min: Annotated[
         int | None, typer.Option(min=0, help="Only groups that are at least this many policy versions old.")
     ] = None,
+    older_than_version: Annotated[
+        int | None, typer.Option(min=0, help="Only groups that an earlier policy version than this one sampled.")
+    ] = None,
     dropped: Annotated[str | None, typer.Option(help="Only groups that were dropped for this reason.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many groups to list.")] = GROUPS_SHOWN,
     cursor: Annotated[str | None, typer.Option(help="Continue after the last group of an earlier list.")] = None,
@@ -48,6 +52,7 @@ def groups(
     """
     settings = settings_of(url, run)
     filters: dict[str, object] = {"state": state, "environment": environment, "item": item, "dropped": dropped}
+    filters |= {"size": size, "older_than_version": older_than_version}
     filters |= {"score_min": score_min, "score_max": score_max, "step_min": step_min, "step_max": step_max}
     filters |= {"received_from_s": received_from and received_from.timestamp()}
     filters |= {"received_to_s": received_to and received_to.timestamp(), "staleness_min": staleness_min}

@@ -47,7 +47,7 @@ async def test_groups_fit_the_terminal_and_hostile_texts_are_escaped(run: Settin
 
 async def test_filters_and_pages_are_those_of_the_service(run: Settings) -> None:
     async with AsyncEnvironment("math", run) as environment:
-        ids = await submitted(environment, [group(number) for number in range(1, 6)])
+        ids = await submitted(environment, [group(number, policy_version=0) for number in range(1, 6)])
 
     async def listed(*words: str) -> tuple[list[str], str]:
         code, out, err = await piped("groups", "math", "--json", *words, LACHESIS_URL=run.url)
@@ -65,6 +65,10 @@ async def test_filters_and_pages_are_those_of_the_service(run: Settings) -> None
     assert (await listed("--received-from", "2020-01-31"))[0] == ids[::-1]
     assert (await listed("--received-to", "2020-01-31T12:30:00"))[0] == []
     assert (await listed("--staleness-min", "1"))[0] == []
+    assert (await listed("--size", "1"))[0] == ids[::-1]
+    assert (await listed("--size", "2"))[0] == []
+    assert (await listed("--older-than-version", "1"))[0] == ids[::-1]
+    assert (await listed("--older-than-version", "0"))[0] == []
     code, out, _ = await piped("groups", "math", "--dropped", "stale", LACHESIS_URL=run.url)
     assert (code, out) == (0, "no group matches\n")
     assert (await piped("groups", "math", "--state", "lost", LACHESIS_URL=run.url))[0] == 2

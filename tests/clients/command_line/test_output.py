@@ -1,15 +1,18 @@
 """What the command line shows of an answer, whole and by its text: nothing of this needs a service."""
 
+import inspect
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from lachesis._cli.group_output import content, history, listed
+from lachesis._cli.groups import groups
 from lachesis._cli.output import cut, explanation, short, span
 from lachesis._cli.overview import Overview, SeenRun, overview, state
 from lachesis._cli.status_output import StatusExtras, status
 from lachesis.wire.batches import Explanation
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.curricula import CurriculumInfo
 from lachesis.wire.groups import GroupContent, GroupHistory, ListedGroup
 from lachesis.wire.runs import Run, UnreadableRun
@@ -126,6 +129,11 @@ GONE = LISTED.model_copy(
         "policy_version": None, "staleness": None, "item": None, "step": 12, "reason": "stale",
     }
 )  # fmt: skip
+
+
+def test_the_command_groups_has_an_option_for_each_criterion_of_the_api() -> None:
+    criteria = {name.removesuffix("_s") for name in GroupCriteria.model_fields}
+    assert criteria - set(inspect.signature(groups).parameters) == set()
 
 
 def test_a_narrow_list_of_groups_leaves_out_what_does_not_fit() -> None:
