@@ -32,6 +32,7 @@ def errors_page() -> str:
             "`code` names the error, `detail` says what is wrong, and `remedy` says what to do.",
             "For a wrong value, `errors` has its place (`loc`) and what is wrong with it (`msg`).",
             f"Replies with status {_repeated()} have a `Retry-After` header: seconds after which to try again.",
+            f"The exception is {_not_repeated()}: the SDK does not repeat such a request.",
             "",
             "The SDK raises the class named here. All classes are in `lachesis.errors`.",
             "",
@@ -53,8 +54,19 @@ def errors_page() -> str:
 
 def _repeated() -> str:
     """Return the statuses that come with a time for the next attempt, such as ``429, 503 and 507``."""
-    *most, last = sorted({cls.status for cls in errors.BY_CODE.values() if cls.retry_after_s is not None})
+    *most, last = sorted(_statuses_to_repeat())
     return f"{', '.join(map(str, most))} and {last}"
+
+
+def _not_repeated() -> str:
+    """Return the codes with one of these statuses, and without a time for the next attempt."""
+    statuses = _statuses_to_repeat()
+    found = [one for one in errors.BY_CODE.values() if one.status in statuses and one.retry_after_s is None]
+    return ", ".join(f"`{one.code}`" for one in found)
+
+
+def _statuses_to_repeat() -> set[int]:
+    return {cls.status for cls in errors.BY_CODE.values() if cls.retry_after_s is not None}
 
 
 def _error_row(cls: type[errors.ServiceError]) -> str:
