@@ -32,14 +32,14 @@ class Warned(_StatusModel):
 class LedgerCost(_StatusModel):
     """What the tokens of a ledger cost, in the unit of `cost_per_million_tokens`."""
 
-    generated: float
-    trained: float
-    queued: float
-    leased: float
-    stale: float
-    filtered: float
-    dropped: float
-    surplus: float
+    generated: float = Field(description="The cost of `generated_tokens`.")
+    trained: float = Field(description="The cost of `trained_tokens`.")
+    queued: float = Field(description="The cost of `queued_tokens`.")
+    leased: float = Field(description="The cost of `leased_tokens`.")
+    stale: float = Field(description="The cost of `stale_tokens`.")
+    filtered: float = Field(description="The cost of `filtered_tokens`.")
+    dropped: float = Field(description="The cost of `dropped_tokens`.")
+    surplus: float = Field(description="The cost of `surplus_tokens`.")
 
 
 class Ledger(_StatusModel):
