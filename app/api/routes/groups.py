@@ -280,8 +280,8 @@ async def get_content(
 async def annotate_group(request: Request) -> Response:
     """Add values per token to a group whose contents are kept, for instance its entropy. The request may be repeated.
 
-    A group has at most 8 annotations. The same names are replaced. Annotations are kept as long as the history of the
-    group (`history_retention_s`), also after its contents are gone.
+    A group has at most 8 annotations. The same names are replaced. Annotations are kept as long as the run lists the
+    group, also after its contents are gone: for the longer of `history_retention_s` and `dedup_window_s`.
     """
     group = parameters(_OfGroup, request.path_params, "path").group
     async with SubmittedBody(request, MAX_ANNOTATIONS_BODY_BYTES) as (run, services, body):

@@ -24,7 +24,10 @@ class GroupNotFound(NotFound):
     """The run has no group of this id, or has forgotten it."""
 
     code = "group_not_found"
-    remedy = "Check the id. The run forgets a group `history_retention_s` seconds after the group has left."
+    remedy = (
+        "Check the id. The run forgets a group that has left after the longer of `history_retention_s` and "
+        "`dedup_window_s`."
+    )
 
 
 class GroupGone(ServiceError):
@@ -40,7 +43,7 @@ class AnnotationsFull(ServiceError):
     """The annotations of the run take too much memory. Nothing was stored."""
 
     code, status = "annotations_full", 429
-    remedy = "Shorten `history_retention_s`, or annotate fewer groups."
+    remedy = "Shorten `history_retention_s` and `dedup_window_s`, or annotate fewer groups."
 
 
 class GroupExists(Conflict):
