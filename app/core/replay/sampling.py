@@ -123,8 +123,9 @@ def draw(
     Returns:
         The draws in the order to try them, and the next counter. If there are enough chunks, there are more draws than
         ``wanted``, because some chunks may be gone when they are looked up. Only `proportional` may name a place twice.
+        If all chunks are drawn for `proportional`, they are in no random order (`order_by_weight`).
     """
-    generator = np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
+    generator = _generator(seed, counter)
     ranked_by, spans = spans_of(counts, sampling.strategy)
     sizes = np.array([size for _, _, size in spans], np.int64)
     if sampling.strategy == "proportional":
@@ -140,6 +141,23 @@ def draw(
         for span, rank, least in zip(span_of.tolist(), ranks.tolist(), accept, strict=True)
     ]
     return [each._replace(accept=0) for each in taken] + drawn, counter + 1
+
+
+def order_by_weight(weights: Sequence[int], seed: int, counter: int) -> list[int]:
+    """Return the positions of all chunks in the order of draws without replacement in proportion to ``weights``.
+
+    `draw` cannot order all chunks for `proportional`, because it does not know their weights.
+
+    Source: Efraimidis & Spirakis, *Weighted random sampling with a reservoir* (2006).
+
+    Args:
+        weights: The weight of each chunk, ``>= 1``.
+        seed: As of `draw`.
+        counter: The counter of the draw that named all chunks.
+    """
+    arrivals = _generator(seed, counter).standard_exponential(len(weights)) / np.array(weights, np.float64)
+    order: list[int] = np.argsort(arrivals, kind="stable").tolist()
+    return order
 
 
 def totals_of(counts: ChunkCounts, strategy: SamplingStrategy) -> ChunkTotals:
@@ -214,6 +232,10 @@ def spans_of(counts: ChunkCounts, strategy: SamplingStrategy) -> tuple[ChunkSort
             return "order", [(0, MAX_SCORE, counts.chunks)]
         case never:
             assert_never(never)
+
+
+def _generator(seed: int, counter: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
 
 
 def _by_place(

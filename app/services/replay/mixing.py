@@ -22,6 +22,7 @@ from app.core.replay.sampling import (
     draw,
     draw_probabilities,
     importance,
+    order_by_weight,
     totals_of,
 )
 from app.core.runs.view import QueueView
@@ -164,10 +165,44 @@ class ReplayMixing:
         credit = samples_open(view.position, settings.limiter, settings.min_size_to_sample)
         if not counts.chunks or not credit:
             return [], counter
-        wanted = min(wanted, counts.chunks)
-        draws, counter = await in_thread_if(
-            counts.chunks > MANY_PLACES, draw, counts, settings.sampling, wanted, settings.seed, counter
-        )
+        drawn, counter = await self._drawn(run, view, counts, min(wanted, counts.chunks))
+        fit = [(entry, place) for entry, place in drawn if _may_be_replayed(entry, view)]
+        fragments = await self._replay.fragments(run, [entry.fragment_ids[0] for entry, _ in fit])
+        candidates = [
+            ReplayCandidate(entry, fragment, facts, place)
+            for (entry, place), fragment in zip(fit, fragments, strict=True)
+            if fragment is not None and "sequences" in (facts := json.loads(fragment.facts))
+        ]
+        # A group that was rewound and given back waits in the queue again. It must not be in one batch twice.
+        waiting = await self._groups.queued(run, [(one.lane, one.fragment.fragment_id) for one in candidates])
+        return [one for one, waits in zip(candidates, waiting, strict=True) if not waits][:credit], counter
+
+    async def _drawn(
+        self, run: str, view: ReplayView, counts: ChunkCounts, wanted: int
+    ) -> tuple[list[tuple[StoredChunk, ChunkDraw]], int]:
+        """Draw at least this many different chunks if they are there, and return them in the order of their draws.
+
+        If few chunks outweigh all others, one list of draws names hardly any others. Then draw more lists.
+        """
+        sampling, seed, counter = view.settings.sampling, view.settings.seed, view.total("draws")
+        found: dict[str, tuple[StoredChunk, ChunkDraw]] = {}
+        while True:
+            taken, first = [place for _, place in found.values()], counter
+            draws, counter = await in_thread_if(
+                counts.chunks > MANY_PLACES, draw, counts, sampling, wanted, seed, first, taken
+            )
+            for name, one in (await self._accepted(run, draws)).items():
+                found.setdefault(name, one)
+            if sampling.strategy != "proportional" or len(found) >= wanted or len(found) == len(taken):
+                break
+        drawn = list(found.values())
+        if sampling.strategy == "proportional" and wanted == counts.chunks:
+            order = order_by_weight([entry.weight for entry, _ in drawn], seed, first)
+            drawn = [drawn[position] for position in order]
+        return drawn, counter
+
+    async def _accepted(self, run: str, draws: Sequence[ChunkDraw]) -> dict[str, tuple[StoredChunk, ChunkDraw]]:
+        """Return the chunks that draws name and accept, by key, each with its first draw."""
         names = await self._samples.named(run, draws)
         keys = list(dict.fromkeys(name for name in names if name is not None))
         stored = dict(zip(keys, await self._replay.entries(run, keys), strict=True))
@@ -176,16 +211,7 @@ class ReplayMixing:
             entry = None if name is None else stored[name]
             if name is not None and entry is not None and drawn.accept < entry.weight:
                 accepted.setdefault(name, (entry, drawn))
-        fit = [(entry, drawn) for entry, drawn in accepted.values() if _may_be_replayed(entry, view)]
-        fragments = await self._replay.fragments(run, [entry.fragment_ids[0] for entry, _ in fit])
-        candidates = [
-            ReplayCandidate(entry, fragment, facts, drawn)
-            for (entry, drawn), fragment in zip(fit, fragments, strict=True)
-            if fragment is not None and "sequences" in (facts := json.loads(fragment.facts))
-        ]
-        # A group that was rewound and given back waits in the queue again. It must not be in one batch twice.
-        waiting = await self._groups.queued(run, [(one.lane, one.fragment.fragment_id) for one in candidates])
-        return [one for one, waits in zip(candidates, waiting, strict=True) if not waits][:credit], counter
+        return accepted
 
 
 def _wanted(view: QueueView, room: int) -> int:

@@ -23,6 +23,7 @@ from app.core.replay.sampling import (
     draw,
     draw_probabilities,
     importance,
+    order_by_weight,
     totals_of,
     weight_of,
 )
@@ -152,6 +153,13 @@ def test_samples_that_take_several_lists_of_draws_keep_the_distribution() -> Non
         lists += counter - 64 * turn
     assert lists > 2.5 * 1500
     fits([seen[sample] for sample in expected], list(expected.values()))
+
+
+@pytest.mark.slow
+def test_all_chunks_are_ordered_as_draws_without_replacement_would() -> None:
+    expected = ordered_distribution([each / sum(BUFFER.weights) for each in BUFFER.weights], 5)
+    seen = Counter(tuple(order_by_weight(BUFFER.weights, seed=7, counter=turn)) for turn in range(5000))
+    fits([seen[order] for order in expected], list(expected.values()))
 
 
 @pytest.mark.parametrize("strategy", get_args(SamplingStrategy))

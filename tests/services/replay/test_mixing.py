@@ -1,6 +1,7 @@
 """Batches that are filled up with groups from the replay buffer: exact, held like any other, and never at a price."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -98,6 +99,40 @@ async def test_a_batch_has_the_required_fresh_groups_and_is_filled_with_replayed
     assert counted.samples == {}
     assert uses(counted)[group.group_id] == 1
     assert counted.total("entered_groups") == 5, "the fresh one enters; what was replayed is there"
+
+
+@pytest.mark.parametrize("strategy", ["proportional", "rank"])
+async def test_groups_of_a_small_buffer_are_replayed_by_priority(
+    process: Callable[..., Process], redis_client: Redis, strategy: str
+) -> None:
+    """All groups of a small buffer are candidates, and the first ones are taken."""
+    buffer = await set_up(process(), redis_client, sampling=Sampling(strategy=strategy, alpha=4.0))
+    services = buffer.process[0]
+    chunks = sorted(map(int, (await buffer.books()).chunks))
+    await services.replay.buffers.update_priorities(RUN, {chunk: 1.0 + place for place, chunk in enumerate(chunks)})
+    await submit(services, 10)
+    seen = Counter[int]()
+    for _ in range(24):
+        batch = await taken(services)
+        seen.update(group.replayed.chunk for group in batch.groups if group.replayed is not None)
+        await nack(services, batch)
+    assert seen[chunks[-1]] > 12, "the probability of its group is 0.72 and 0.93"
+    assert seen[chunks[0]] < 4
+
+
+async def test_a_batch_is_filled_up_though_one_priority_outweighs_all_others(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    sampling = Sampling(strategy="proportional", alpha=1.0)
+    buffer = await set_up(process(), redis_client, seeded=32, batch_size=8, sampling=sampling)
+    services = buffer.process[0]
+    chunks = sorted(map(int, (await buffer.books()).chunks))
+    priorities = {chunk: float(chunk == chunks[7]) for chunk in chunks}
+    await services.replay.buffers.update_priorities(RUN, priorities)
+    await submit(services, 100, 101)
+    batch = await taken(services)
+    found = [group.replayed.chunk for group in batch.groups if group.replayed is not None]
+    assert (len(found), len(set(found)), found[0]) == (2, 2, chunks[7])
 
 
 async def test_a_returned_batch_puts_fresh_groups_in_the_queue_and_others_in_the_buffer(
