@@ -22,7 +22,6 @@ from lachesis.wire.errors import LachesisError
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
 
-_ASKED_AGAIN_WITHIN_S = 10.0
 _COPIES = 2  # of a group, in memory: as Redis has it, and without compact columns
 
 BLOBS = "One fragment's blob, or a frame of them (docs/how-to/replay.md)."
@@ -84,12 +83,17 @@ def _content_reply(parts: Sequence[Buffer], share: ContentShare) -> Response:
 async def taken_sample_reply(
     request: Request, replay: ReplayBuffers, held: ReplaySamples, run: str, sample: ReplaySample, *, binary: bool
 ) -> Response:
-    """Build the reply with a new sample. If it breaks off, the lease is shortened to 10 s, in which to retry."""
-    lease = sample.lease
+    """Build the reply with a sample. If it breaks off, the lease is shortened to 10 s, in which to retry.
+
+    The lease of a repeated sample stays: the trainer may train on an earlier reply.
+    """
+    lease, repeated = sample.lease, sample.repeated  # the connection keeps these, and must not keep the records
 
     async def broke_off() -> None:
+        if repeated:
+            return
         try:
-            await held.extend(run, lease.batch_id, lease.lease_id, _ASKED_AGAIN_WITHIN_S)
+            await held.let_expire(run, lease)
         except LachesisError as error:
             log.warning("the reply with sample %s of run %s broke off: %s", lease.batch_id, run, error)
 

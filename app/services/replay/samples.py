@@ -25,6 +25,8 @@ from lachesis.wire.states import LeaseOutcome
 
 log = logging.getLogger("lachesis.replay")
 
+_RETRY_MS = 10_000  # time for a trainer whose reply broke off to ask again
+
 
 class SampleLeaseKind(LeaseKind[ReplayView]):
     """Samples that trainers hold under leases."""
@@ -256,6 +258,16 @@ class ReplaySamples:
             ReplayNotFound, SampleNotFound, LeaseLost: As for `acknowledge`.
         """
         return await self._leased.extend(run, sample_id, lease_id, lease_s)
+
+    async def let_expire(self, run: str, lease: Lease) -> None:
+        """Record that the first reply with a sample broke off, and shorten the lease. Until then it may be repeated.
+
+        Raises:
+            ReplayNotFound: The run has no replay buffer.
+        """
+        soon_ms = (await self._replay.existing(run)).context.clock_ms + _RETRY_MS
+        if soon_ms < lease.deadline_ms:
+            await self._samples.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
     async def end_expired(self, run: str, view: ReplayView) -> int:
         """End the samples whose leases have run out, and give back their uses; return how many."""

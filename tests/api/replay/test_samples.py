@@ -4,14 +4,17 @@ import asyncio
 import json
 
 import httpx
+import numpy as np
 import pytest
 from redis.asyncio import Redis
 
 from app.store.redis.keys import RunKeys
 from lachesis.wire.frame import frame, split
+from lachesis.wire.groups import SAFETENSORS
 from tests.api.conftest import Start
 from tests.api.native_groups import BINARY, blobs_of
 from tests.api.replay.calls import AS_BINARY, REPLAY, RUN, end, in_binary, insert, make_buffer, state, take
+from tests.waiting import wait_until
 
 
 async def test_a_sample_is_held_until_it_ends_or_its_lease_expires(
@@ -61,6 +64,25 @@ async def test_a_request_makes_the_lease_of_a_sample_longer_and_never_shorter(cl
     assert (await end(client, first, "extend", lease_s=700)).json()["lease_s"] == 700
     longer = await take(client, num_chunks=2, request_id="step-1", lease_s=800)
     assert (longer["lease"], longer["lease_s"]) == (first["lease"], 800)
+
+
+async def test_a_sample_whose_reply_breaks_off_is_held_for_ten_seconds(client: httpx.AsyncClient) -> None:
+    await make_buffer(client)
+    blob = in_binary(0, tensors={"obs": np.zeros(8 * 1024 * 1024, np.float32)})
+    assert (await client.post(f"{REPLAY}/fragments", content=blob, headers=BINARY)).status_code == 201
+    asked = json.dumps({"num_chunks": 1, "request_id": "step-1", "lease_s": 600})
+    head = f"POST {REPLAY}/samples HTTP/1.1\r\nHost: localhost\r\nAccept: {SAFETENSORS}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(asked)}\r\n\r\n"
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    writer.write((head + asked).encode())
+    assert b" 201 " in await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+    async def is_shorter() -> bool:
+        again = await take(client, num_chunks=1, request_id="step-1", lease_s=1)
+        return again["lease_s"] <= 10
+
+    await wait_until(is_shorter)
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "fifo", "proportional"])

@@ -82,6 +82,19 @@ async def test_an_acknowledged_sample_counts_and_one_given_back_does_not(buffer:
         await buffer.process[0].replay.samples.show(RUN, first.lease.batch_id)
 
 
+async def test_a_trainer_whose_sample_did_not_arrive_has_ten_seconds_to_ask_again(buffer: Buffer) -> None:
+    await buffer.put(0, 1, 2, 3)
+    samples = buffer.process[0].replay.samples
+    lost, kept, extended = [await buffer.take(1, request_id=name, lease_s=600.0) for name in ("lost", "kept", "longer")]
+    await samples.extend(RUN, extended.lease.batch_id, extended.lease.lease_id, 700.0)
+    for sample in (lost, kept, extended):
+        await samples.let_expire(RUN, sample.lease)
+    assert (await buffer.take(1, request_id="kept")).lease.lease_id == kept.lease.lease_id
+    await buffer.pass_time(10_001)
+    held = (await buffer.books()).samples
+    assert held.keys() == {kept.lease.batch_id, extended.lease.batch_id}
+
+
 async def test_a_new_version_retires_what_it_makes_too_old_wherever_that_is(buffer: Buffer) -> None:
     await buffer.configure(max_staleness=1, fragments_per_chunk=1, max_reuse=1)
     await buffer.put(0, 1)
