@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -11,7 +12,7 @@ from weakref import WeakValueDictionary
 from app.core.replay.buffer import ReplayContext
 from app.core.replay.rate_limiter import LimiterBlock, inserts_in_order, largest_insert
 from app.services.long_poll import AttemptLock, LongPoll, WaitPolicy
-from app.services.replay.planning import SPARE_VICTIMS, FragmentResult, plan_insertion
+from app.services.replay.planning import SPARE_VICTIMS, FragmentResult, plan_heard, plan_insertion
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.notifications import Listen
 from app.store.replay.entries import EncodedFragment
@@ -147,6 +148,10 @@ class ReplayInsertion:
             request.chunks, request.planned_on = _counted(len(insertion.chunks), view), request.depends_on(view)
             *_, blocked = _blocks(view, [*ahead, request])
             if blocked is not None:  # checked before payloads are written that would be removed again
+                heard = plan_heard(view, request.worker.name, known, new_id) if request.fragments else None
+                if heard is not None:
+                    with suppress(StoreFull):  # then a later request notes it
+                        await self._replay.insert(run, heard, view)
                 return blocked
             match await self._replay.insert(run, insertion, view):
                 case "inserted":

@@ -23,6 +23,7 @@ SPARE_VICTIMS = 16
 """Candidates for eviction to read besides one for each fragment or group that is inserted."""
 
 _RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are remembered
+_HEARD_PER_SILENCE = 4  # how often a blocked worker is noted in the time after which it counts as silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,26 @@ def plan_insertion(
     return _insertion(worker, known, plan, stored, victims, "" if forgotten else new_id()), receipts
 
 
+def plan_heard(view: ReplayView, worker: str, known: StoredWorker, new_id: Callable[[], str]) -> Insertion | None:
+    """Plan to note that a worker is there although its fragments must wait. Without this it would count as silent.
+
+    Args:
+        view: The buffer.
+        worker: The worker's name.
+        known: The stored state of the worker.
+        new_id: Makes unique ids.
+
+    Returns:
+        The change to carry out. None if the worker is unknown, or was heard not long ago.
+    """
+    silence_ms = min(view.settings.fragment_ttl_s * 1000, view.memory_ms)
+    clock_ms = view.context.clock_ms
+    if not known.text or clock_ms < known.state.heard_ms + silence_ms / _HEARD_PER_SILENCE:
+        return None
+    now = replace(known, state=replace(known.state, heard_ms=clock_ms))
+    return Insertion(worker, known.text, worker_text(now, new_id()), _due_ms(now.state, view))
+
+
 def _fragment(encoded: EncodedFragment, clock_ms: int) -> Fragment:
     size, digest = len(encoded.payload), checksum(encoded.payload)
     place = (encoded.worker, encoded.session, encoded.number)
@@ -184,12 +205,11 @@ def _insertion(
         accepted=known.accepted + len(stored),
         rate=since.after(len(stored), clock_ms),
     )
-    due = due_ms(state, view.settings)
     return Insertion(
         worker=worker,
         seen=known.text,
         text=worker_text(now, token) if token else "",
-        due_ms=(state.heard_ms + view.memory_ms if due is None else due) if token else None,
+        due_ms=_due_ms(state, view) if token else None,
         fragments=tuple(new for fragment_id, new in stored.items() if fragment_id not in plan.dropped),
         chunks=tuple(plan.chunks),
         victims=tuple(victims) if plan.chunks else (),
@@ -197,6 +217,12 @@ def _insertion(
         most_inserts=_most_inserts(view, len(plan.chunks)),
         counts={name: count for name, count in plan.counts.items() if count},
     )
+
+
+def _due_ms(state: WorkerProgress, view: ReplayView) -> int:
+    """Return the run clock at which to look at a worker again, milliseconds."""
+    due = due_ms(state, view.settings)
+    return state.heard_ms + view.memory_ms if due is None else due
 
 
 def _long_silent(state: WorkerProgress, view: ReplayView) -> bool:

@@ -54,7 +54,12 @@ class ReplayModel:
         before = self.it.workers.get(name)
         changed = before is None or replace(draft.worker, heard=0) != replace(before, heard=0)
         if changed or draft.dropped or draft.counts:
-            self._commit(name, draft)
+            try:
+                self._commit(name, draft)
+            except Refused:
+                if before is not None and self.now - before.heard >= FRAGMENT_TTL_S / 4:
+                    before.heard = self.now  # it is there, and held back
+                raise
         return [draft.dropped.get(sent, word) if sent else word for word, sent in told]
 
     def _opened(self, name: str) -> Draft:

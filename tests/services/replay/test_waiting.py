@@ -17,6 +17,7 @@ from lachesis.wire.errors import (
     ReplayBlocked,
 )
 from lachesis.wire.replay import RateLimiter
+from lachesis.wire.states import SAMPLEABLE
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, fragment, swept
@@ -62,6 +63,30 @@ async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer
     async with asyncio.timeout(60):
         assert [receipt.outcome for receipt in await waiting] == ["stored"]
     await swept(buffer)
+
+
+async def test_a_worker_that_is_held_back_for_hours_is_not_silent(buffer: Buffer) -> None:
+    await buffer.configure(limiter=one_to_one(2.0), fragment_ttl_s=300.0)
+    assert await buffer.put(0, 1, 2, 3, 4) == ["stored"] * 5
+    for _ in range(50):
+        with pytest.raises(ReplayBlocked):
+            await buffer.put(5)
+        await buffer.pass_time(100_000)
+    await buffer.take(1)
+    assert await buffer.put(5) == ["stored"]
+    books = await swept(buffer)
+    assert (books.at(SAMPLEABLE), books.total("dropped:expired"), books.total("gaps")) == ([0, 2, 4], 0, 0)
+
+
+async def test_no_fragment_passes_the_limiter_after_hours_of_waiting(buffer: Buffer) -> None:
+    """The buffer forgets a worker that is silent for an hour. Its fragments would then wait for earlier numbers."""
+    await buffer.configure(fragments_per_chunk=1, limiter=one_to_one(2.0))
+    assert await buffer.put(0, 1) == ["stored"] * 2
+    for _ in range(50):
+        with pytest.raises(ReplayBlocked):
+            await buffer.put(2)
+        await buffer.pass_time(100_000)
+    assert (await swept(buffer)).total("waiting_fragments") == 0
 
 
 async def test_samples_are_served_in_order_and_smaller_ones_before_one_that_is_blocked(buffer: Buffer) -> None:
