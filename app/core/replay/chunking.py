@@ -133,6 +133,11 @@ def due_ms(state: WorkerProgress, settings: ReplaySettings) -> int | None:
     return math.ceil(min(times))
 
 
+def resume_number(state: WorkerProgress) -> int:
+    """Return the number with which a worker continues that has lost its own: the first after all that it sent."""
+    return state.waiting[-1].number + 1 if state.waiting else state.next_number
+
+
 def _has_whole_chunk(state: WorkerProgress, settings: ReplaySettings) -> bool:
     return len(state.open_part) >= settings.fragments_per_chunk
 

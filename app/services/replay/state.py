@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.core.replay.chunking import resume_number
 from app.core.replay.rate_limiter import LimiterBlock, LimiterState, error, may_insert, may_sample
 from app.store.replay.entries import StoredWorker
 from app.store.replay.store import ReplayStore
@@ -19,6 +20,7 @@ class WorkerStatus:
     worker: str
     session: int
     next_number: int
+    resume_number: int
     accepted_fragments: int
     waiting_fragments: int
     gaps: int
@@ -150,6 +152,7 @@ def _facts(name: str, worker: StoredWorker, clock_ms: int) -> WorkerStatus:
         worker=name,
         session=state.session,
         next_number=state.next_number,
+        resume_number=resume_number(state),
         accepted_fragments=worker.accepted,
         waiting_fragments=len(state.open_part) + len(state.waiting),
         gaps=worker.gaps,

@@ -153,7 +153,9 @@ class AsyncWorker(Shown, ForAsyncio):
             state = await self._sender.send_once_created(self._calls.state(), self._wait_for_run_s)
             self._session = state.session if self._session is None else self._session
             known = {worker.worker: worker for worker in state.workers if worker.session == self._session}
-            self._number = known[self.name].next_number if self.name in known else 0
+            own = known.get(self.name)
+            # An older service does not say where to resume.
+            self._number = 0 if own is None else max(own.next_number, own.resume_number)
         return self._number
 
     async def _put(self, parts: Sequence[Steps]) -> None:

@@ -222,6 +222,11 @@ class ReplayWorker(BaseModel):
     worker: str = Field(description="Its name.")
     session: int = Field(description="The worker's session.")
     next_number: int = Field(description="The number that follows without a gap.")
+    resume_number: int = Field(
+        default=0,
+        description="The number with which the worker continues after a restart. Behind a gap it is higher than "
+        "`next_number`.",
+    )
     accepted_fragments: int = Field(description="Accepted fragments.")
     waiting_fragments: int = Field(description="Accepted fragments of the worker that are in no chunk yet.")
     gaps: int = Field(description="Skipped gaps in the worker's numbers.")

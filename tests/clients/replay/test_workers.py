@@ -158,6 +158,20 @@ async def test_fragments_that_are_refused_for_good_are_dropped_and_all_others_ar
         assert second.outcomes == {"stored": 3}
 
 
+async def test_a_worker_that_comes_back_behind_a_gap_loses_nothing(replay: AsyncReplay) -> None:
+    """The first fragment is refused. So the others wait for its number for a while."""
+    await replay.change(reorder_window_s=600.0)
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(1), policy_version=5)
+        await worker.insert(steps(2), policy_version=0)
+        assert worker.outcomes == {"future_version": 1, "stored": 2}
+    (known,) = (await replay.state()).workers
+    assert (known.next_number, known.resume_number, known.waiting_fragments) == (0, 3, 2)
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(3), policy_version=0)
+        assert worker.outcomes == {"stored": 3}
+
+
 async def test_a_blocked_worker_logs_what_it_waits_for_and_how_long(
     proxy: CuttingProxy, replay: AsyncReplay, caplog: pytest.LogCaptureFixture
 ) -> None:
