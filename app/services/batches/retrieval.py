@@ -13,7 +13,7 @@ from app.events import GroupsLost, emit
 from app.services.batches.request import ReadAgain
 from app.services.groups.staleness import drop_reason_now
 from app.services.threads import MANY_GROUPS, MANY_LANES, in_thread_if
-from app.store.groups.codec import checksum
+from app.store.groups.codec import damage
 from app.store.groups.entries import GroupAge, StoredGroup
 from app.store.groups.store import GroupStore
 from lachesis.wire.states import DropReason
@@ -157,13 +157,7 @@ def _checked(
     groups: Sequence[LeasedGroup], payloads: Sequence[bytes | None], rewards: tuple[float | None, ...] = ()
 ) -> Retrieved | DamagedGroups:
     pairs = zip(groups, payloads, strict=True)
-    damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
-    if damage:
-        return DamagedGroups(damage)
+    damaged = {group: reason for group, payload in pairs if (reason := damage(payload, group.checksum))}
+    if damaged:
+        return DamagedGroups(damaged)
     return Retrieved(tuple(groups), tuple(payload for payload in payloads if payload is not None), rewards)
-
-
-def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:
-    if payload is None:
-        return "payload_lost"
-    return None if checksum(payload) == group.checksum else "corrupt"

@@ -17,7 +17,7 @@ from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.reservations import UseReservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.state import BufferState, read_state
-from app.store.groups.codec import checksum
+from app.store.groups.codec import damage
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart
@@ -35,6 +35,7 @@ from lachesis.wire.states import (
     RESERVED,
     SAMPLEABLE,
     ChunkSorting,
+    DropReason,
 )
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
@@ -275,20 +276,31 @@ class ReplayBuffers:
     async def payloads(self, run: str, entries: Sequence[FragmentRecord]) -> list[bytes]:
         """Return the payloads of fragments, in order, after a check of their checksums.
 
+        It retires the chunk of a damaged fragment. Otherwise every sample with this chunk would fail.
+
         Raises:
             FragmentNotFound: One of them is no longer in the buffer, or is damaged.
         """
         found = await self._groups.payloads(run, [entry.fragment_id for entry in entries])
         payloads = []
         for entry, payload in zip(entries, found, strict=True):
+            reason = damage(payload, entry.checksum)
+            if reason is not None:
+                await self._retire_damaged(run, entry, reason)
             if payload is None:
                 raise FragmentNotFound(f"run {run} holds no fragment {entry.fragment_id}")
-            if checksum(payload) != entry.checksum:
+            if reason is not None:
                 raise FragmentNotFound(
                     f"fragment {entry.fragment_id} of run {run} is damaged: its checksum is not what it was"
                 )
             payloads.append(payload)
         return payloads
+
+    async def _retire_damaged(self, run: str, entry: FragmentRecord, reason: DropReason) -> None:
+        """Retire the chunk of a damaged fragment, unless the fragment has left the buffer in the meantime."""
+        (now,) = await self._replay.fragments(run, [entry.fragment_id])
+        if now is not None and now.chunk_id is not None:
+            await self._replay.retire(run, reason, [chunk_key(now.chunk_id)])
 
     async def maintain(self, run: str) -> None:
         """Do one maintenance pass over a run: everything that is due."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
+from lachesis.wire.states import DropReason
 
 Payload = bytes | memoryview
 NO_WEIGHT = Weight(0, 0)
@@ -50,3 +51,10 @@ def checksum(payload: Payload) -> str:
     It detects damage. Redis does not: its files have no checksums. It does not protect against forgery.
     """
     return xxhash.xxh3_64_hexdigest(payload)
+
+
+def damage(payload: Payload | None, stored: str) -> DropReason | None:
+    """Return why a payload cannot be used: it is gone, or its checksum is not the stored one. None if it can."""
+    if payload is None:
+        return "payload_lost"
+    return None if checksum(payload) == stored else "corrupt"

@@ -16,7 +16,7 @@ from lachesis.wire import blob
 from lachesis.wire.fragments import MAX_FRAGMENTS
 from lachesis.wire.frame import frame, frame_header
 from tests.api.native_groups import BINARY
-from tests.api.replay.calls import REPLAY, in_binary, in_json, insert, make_buffer, state, take, tensors_of
+from tests.api.replay.calls import AS_BINARY, REPLAY, in_binary, in_json, insert, make_buffer, state, take, tensors_of
 
 DEEP = 100_000
 
@@ -292,3 +292,16 @@ async def test_a_damaged_payload_is_never_handed_out(client: httpx.AsyncClient, 
     reply = await client.get(f"{REPLAY}/fragments/{receipt['fragment']}")
     assert (reply.status_code, reply.json()["code"]) == (404, "fragment_not_found")
     assert "damaged" in reply.json()["detail"]
+
+
+async def test_a_damaged_payload_fails_one_sample_alone(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    await make_buffer(client, sampling={"strategy": "fifo"})
+    receipts = await insert(client, [0, 1])
+    await redis_client.setrange(RunKeys("r").payload(receipts[0]["fragment"]), 100, b"x")
+    statuses = []
+    for _ in range(2):
+        reply = await client.post(f"{REPLAY}/samples", json={"num_chunks": 1}, headers=AS_BINARY)
+        statuses.append(reply.status_code)
+    assert statuses == [404, 201]
+    seen = await state(client)
+    assert (seen["sampleable_chunks"], seen["retired_chunks"]) == (1, {"corrupt": 1})
