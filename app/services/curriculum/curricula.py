@@ -2,11 +2,12 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from app.core.curriculum import bins
 from app.core.curriculum.checks import check_settings, check_total_steps, progress
+from app.core.curriculum.indexes import ItemCounts
 from app.core.curriculum.metrics import CurriculumTotals, metrics
 from app.core.curriculum.rewards import reward_spans
 from app.core.curriculum.strategies import table
@@ -128,11 +129,12 @@ class CurriculumAdministration:
             else progress(settings, view.step if step is None else step, whole)
         )
         census = await counted(self._store, view, settings)
+        counts = counts_at(view, census)
         least, greatest = await self._store.mean_reward_bounds(view)
         ends = least or 0.0, greatest or 0.0
         totals = CurriculumTotals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
-        parts = table.parts(settings, census.counts, come)
-        return metrics(settings, census.counts, totals, parts, come)
+        parts = table.parts(settings, counts, come)
+        return metrics(settings, counts, totals, parts, come)
 
 
 async def counted(
@@ -149,6 +151,11 @@ async def counted(
     if census is None:
         raise gone(view)
     return census
+
+
+def counts_at(view: CurriculumView, census: Census) -> ItemCounts:
+    """Return the counts with the samples of the view, by which spans were counted. More samples may have come since."""
+    return replace(census.counts, samples=view.samples)
 
 
 def gone(view: CurriculumView) -> CurriculumNotFound:

@@ -12,7 +12,7 @@ from app.core.curriculum.bins import bin_at, bin_distribution, in_other_indexes,
 from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies import table, thompson
-from app.services.curriculum.curricula import counted, gone
+from app.services.curriculum.curricula import counted, counts_at, gone
 from app.services.threads import MANY_PLACES, in_thread_if
 from app.store.curriculum.entries import StoredItem
 from app.store.curriculum.items import ItemStore, Place, SampleId, TakenItems
@@ -220,7 +220,7 @@ class CurriculumSamples:
         """
         come = progress(settings, view.step if step is None else step, total_steps)
         census = await counted(self._store, view, settings, **claims)
-        counts = replace(census.counts, samples=view.samples)
+        counts = counts_at(view, census)
         parts = table.parts(settings, counts, come)
         return SamplingDistribution(
             settings, census, counts, parts, sampling.ItemProbabilities(parts), settings.seed, census.counter

@@ -247,6 +247,28 @@ async def test_what_would_be_sampled_is_what_is_sampled(process: Start) -> None:
     assert [each.probability for each in found.items] == [each.probability for each in predicted.items]
 
 
+async def test_metrics_are_right_although_items_are_sampled_while_they_are_read(process: Start, redis_url: str) -> None:
+    """Another sample makes further ages possible. They were not counted."""
+    services, _ = process()
+    await make(services, strategy="plr")
+    await observe(services, {key: [n / 40, 1.0] for n, key in enumerate(ITEMS)})
+    for _ in range(2):
+        await observe(services, {key: [0.5] for key in keys_of(await sample(services, 1))})
+    expected = await services.curriculum.administration.metrics(RUN, NAME, None, None)
+
+    class Meanwhile(RedisClient):
+        async def run(self, command: Command) -> Any:
+            if name_of(command) == "count_curriculum":
+                await sample(services, 1)
+            return await super().run(command)
+
+    connection = Meanwhile(redis_url, 5.0)
+    reading = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested")
+    found = await reading.curriculum.administration.metrics(RUN, NAME, None, None)
+    assert found == pytest.approx(expected | {"curriculum/in_flight": 1.0}, rel=0.01)
+    await connection.aclose()
+
+
 async def test_a_sample_with_a_seed_is_reproducible_and_leaves_the_generator_alone(process: Start) -> None:
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
