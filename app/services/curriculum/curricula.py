@@ -1,9 +1,10 @@
 """Create, change, read and delete curricula."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, assert_never
 
 from app.core.curriculum import bins
 from app.core.curriculum.checks import check_settings, check_total_steps, progress
@@ -17,6 +18,24 @@ from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.errors import CurriculumNotFound, InvalidField, RunNotFound
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def again_if_replaced(
+    use: Callable[_Arguments, Awaitable[_Result]],
+) -> Callable[_Arguments, Coroutine[Any, Any, _Result]]:
+    """Repeat a use case once if its curriculum is not found: a restored state may have the name since it was read."""
+
+    @wraps(use)
+    async def repeated(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        try:
+            return await use(*args, **kwargs)
+        except CurriculumNotFound:
+            return await use(*args, **kwargs)
+
+    return repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +96,7 @@ class CurriculumAdministration:
                 case _ as never:
                     assert_never(never)
 
+    @again_if_replaced
     async def facts(self, run: str, name: str) -> CurriculumFacts:
         """Read a curriculum and count its items.
 
@@ -108,6 +128,7 @@ class CurriculumAdministration:
         await self._store.delete(await self._store.existing(run, name))
         emit(CurriculumDeleted(run=run, curriculum=name))
 
+    @again_if_replaced
     async def metrics(self, run: str, name: str, step: int | None, total_steps: int | None) -> dict[str, float]:
         """Return the metrics of a curriculum, by name.
 

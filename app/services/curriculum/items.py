@@ -8,7 +8,7 @@ from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
 from app.core.curriculum.indexes import ItemIndex
 from app.events import CurriculumItemDeleted, emit, note
-from app.services.curriculum.curricula import gone
+from app.services.curriculum.curricula import again_if_replaced, gone
 from app.store.curriculum.entries import MAX_ITEMS, ItemWrite, StoredItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.scripts import RegisterRefusal
@@ -56,6 +56,7 @@ class CurriculumItems:
         self._store = store
         self._items = items
 
+    @again_if_replaced
     async def register(self, run: str, name: str, items: Sequence[ItemWrite]) -> int:
         """Register new items and change existing ones; return how many are new. Safe to repeat.
 
@@ -74,6 +75,7 @@ class CurriculumItems:
         note("curriculum items registered", {"run": run, "curriculum": name, "items": len(items), "new": registered})
         return registered
 
+    @again_if_replaced
     async def change(self, run: str, name: str, item: ItemWrite) -> None:
         """Change an item.
 
@@ -102,6 +104,7 @@ class CurriculumItems:
             raise _not_found(view, key)
         emit(CurriculumItemDeleted(run=run, curriculum=name, item=key))
 
+    @again_if_replaced
     async def item(self, run: str, name: str, key: str) -> tuple[ItemFacts, InFlight]:
         """Return an item, and when it was last handed out.
 
@@ -116,6 +119,7 @@ class CurriculumItems:
         drawn, free_ms = await self._items.flight(view, key)
         return found, InFlight(drawn, free_ms / 1000)
 
+    @again_if_replaced
     async def page(
         self,
         run: str,
@@ -160,6 +164,7 @@ class CurriculumItems:
         facts = await self._facts(view, keys, census)
         return ItemPage(tuple(filter(None, facts)), str(following) if more else None)
 
+    @again_if_replaced
     async def search(self, run: str, name: str, text: str, limit: int, cursor: str | None = None) -> ItemPage:
         """Return a page of the items whose keys contain a text, in no order.
 

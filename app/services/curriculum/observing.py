@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from app.core.curriculum.bins import bin_at
 from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.strategies.bandit import arm_step
+from app.services.curriculum.curricula import again_if_replaced
 from app.services.curriculum.items import refused
 from app.services.threads import in_thread_if
 from app.store.curriculum.items import ItemObservation, ItemStore
@@ -48,6 +49,7 @@ class CurriculumObservations:
         self._store = store
         self._items = items
 
+    @again_if_replaced
     async def observe(
         self, run: str, name: str, observations: Sequence[tuple[str, Sequence[float]]], request_id: str | None
     ) -> ObservationReceipt:

@@ -12,7 +12,7 @@ from app.core.curriculum.bins import bin_at, bin_distribution, in_other_indexes,
 from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies import table, thompson
-from app.services.curriculum.curricula import counted, counts_at, gone
+from app.services.curriculum.curricula import again_if_replaced, counted, counts_at, gone
 from app.services.threads import MANY_PLACES, in_thread_if
 from app.store.curriculum.entries import StoredItem
 from app.store.curriculum.items import ItemStore, Place, SampleId, TakenItems
@@ -136,6 +136,7 @@ class CurriculumSamples:
         self._store = store
         self._items = items
 
+    @again_if_replaced
     async def sample(self, run: str, name: str, request: CurriculumSampleRequest) -> CurriculumSample:
         """Hand out items that are not in flight. The strategy's distribution is restricted to these.
 
@@ -182,6 +183,7 @@ class CurriculumSamples:
         """
         return await self._items.release(await self._store.existing(run, name), sample_id, keys)
 
+    @again_if_replaced
     async def bins(self, run: str, name: str, request: CurriculumSampleRequest) -> CurriculumSample:
         """Draw bins one by one, each with the probability that the strategy's next item is in it. Hand out no items.
 

@@ -8,6 +8,7 @@ from typing import Any
 from app.core.curriculum.checks import check_settings
 from app.core.curriculum.sampling import draws_for
 from app.core.curriculum.strategies import table
+from app.services.curriculum.curricula import again_if_replaced
 from app.services.curriculum.sampling import CurriculumSamples, DrawnItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
@@ -51,6 +52,7 @@ class StrategyComparisons:
         self._samples = samples
         self._items = items
 
+    @again_if_replaced
     async def compare(
         self, run: str, name: str, changes: Mapping[str, Any], n: int, step: int | None
     ) -> StrategyComparison:

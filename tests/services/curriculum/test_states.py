@@ -4,23 +4,30 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.state import CurriculumHeader
+from app.main import build_services
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.services.curriculum.states import CurriculumDocument
+from app.settings import ServiceSettings
 from app.store.curriculum.state import CurriculumStateStore, SavedItem
 from app.store.curriculum.store import CurriculumStore
+from app.store.redis.client import RedisClient
+from app.store.redis.pipeline import Command
 from lachesis.wire.curricula import Arms, CurriculumStrategy
 from lachesis.wire.errors import CurriculumNotFound, RunNotFound
+from tests.script_names import name_of
 from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import KEYS, NAME, contents, dump, keys_of, make, observe, register, sample
@@ -208,6 +215,36 @@ async def test_what_is_meant_for_the_previous_one_does_nothing_to_the_one_restor
     await copied(services, NAME)
     await services.curriculum.administration._store.delete(before)
     assert (await services.curriculum.administration.facts(RUN, NAME)).census.counts.items == len(ITEMS)
+
+
+@pytest.mark.parametrize("script", ["count_curriculum", "take_items", "register_items", "observe_items"])
+async def test_requests_go_on_with_a_curriculum_that_is_restored_while_they_are_served(
+    process: Start, redis_url: str, script: str
+) -> None:
+    services, _ = process()
+    await lived_in(services)
+    before, reads = await CurriculumStore(services.connection).existing(RUN, NAME), Counter[str | None]()
+
+    class Meanwhile(RedisClient):
+        async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+            name = name_of(commands[0])
+            reads[name] += 1
+            if name == script and reads[name] == 1:
+                await copied(services, NAME)
+            return await super().pipeline(commands)
+
+    connection = Meanwhile(redis_url, 5.0)
+    worker = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested")
+    keys = keys_of(await sample(worker, 10))
+    assert (len(keys), await register(worker, "new")) == (10, 1)
+    await observe(worker, {key: [1.0] for key in [*keys, "new"]}, "request")
+    assert reads[script] >= 2
+    facts = await services.curriculum.administration.facts(RUN, NAME)
+    assert facts.view.curriculum_id != before.curriculum_id
+    for key in [*keys, "new"]:
+        item, flight = await services.curriculum.items.item(RUN, NAME, key)
+        assert (item.stored.estimate.last, flight.in_flight_s) == (1.0, 0)
+    await connection.aclose()
 
 
 async def test_what_goes_on_is_not_taken_for_abandoned(process: Start, redis_client: Redis) -> None:
