@@ -12,7 +12,7 @@ from typing import Any
 
 from app.core.curriculum.estimates import Estimate, pass_share
 from app.core.curriculum.state import CurriculumHeader, load_settings, read_number, read_whole
-from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.curricula import MAX_REWARD, CurriculumSettings
 from lachesis.wire.errors import InvalidField
 
 _SETTINGS = ("strategy", "n_bins", "temperature", "ema_alpha", "competence_threshold")
@@ -49,7 +49,8 @@ def load_atropos(document: Mapping[str, Any]) -> tuple[CurriculumHeader, dict[st
 def _estimate(settings: CurriculumSettings, key: str, score: object) -> Estimate:
     if not isinstance(score, list | tuple) or len(score) != 2:
         raise InvalidField(f"is {reprlib.repr(score)}, not [ema, count]", ("item_scores", key))
-    ema, count = read_number(score[0], ("item_scores", key, 0)), read_whole(score[1], ("item_scores", key, 1))
+    ema = read_number(score[0], ("item_scores", key, 0), MAX_REWARD)
+    count = read_whole(score[1], ("item_scores", key, 1))
     if not count:
         return Estimate()
     share = pass_share(settings, ema)

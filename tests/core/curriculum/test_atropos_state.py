@@ -66,6 +66,7 @@ def test_evidence_from_atropos_is_forgotten_as_ours_is() -> None:
         ({"item_scores": {"a": 0.5}}, ("item_scores", "a")),
         ({"item_scores": {"a": [0.5]}}, ("item_scores", "a")),
         ({"item_scores": {"a": [float("nan"), 1]}}, ("item_scores", "a", 0)),
+        ({"item_scores": {"a": [1.001e6, 1]}}, ("item_scores", "a", 0)),
         ({"item_scores": {"a": [1e8, 1]}}, ("item_scores", "a", 0)),
         ({"item_scores": {"a": [0.5, 2**53], "b": [0.5, 1]}}, ("item_scores",)),
         ({"item_scores": {"a": [0.5, 1.5]}}, ("item_scores", "a", 1)),
