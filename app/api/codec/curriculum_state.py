@@ -30,7 +30,7 @@ T = TypeVar("T")
 _CATEGORIES = "categories"
 _LINES_AT_ONCE = 500
 _LONGEST_LINE = 64 * 1024
-_LONGEST_HEADER = 1024 * 1024  # it names all categories, and the arms of each
+_LONGEST_HEADER = 2 * 1024 * 1024  # it names all categories, and the arms of each; JSON may escape each character
 
 
 async def lines_of(document: CurriculumDocument) -> AsyncIterator[bytes]:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from lachesis.wire.curricula import MAX_CATEGORIES, MAX_CATEGORY
 from tests.api.curriculum.conftest import CURRICULUM, ITEMS, LINES, RUN, state
 from tests.api.test_metrics import scrape
 
@@ -334,6 +335,23 @@ async def test_there_may_be_a_thousand_categories_and_no_more(curriculum: httpx.
     reply = await curriculum.post(f"{CURRICULUM}/items", json={"items": items})
     assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["items", 1000])
     assert (await curriculum.get(CURRICULUM)).json()["items"] == 1008, "those before are registered"
+
+
+async def test_a_state_with_the_longest_categories_can_be_restored(curriculum: httpx.AsyncClient) -> None:
+    bold_digits = {ord("0") + digit: chr(0x1D7CE + digit) for digit in range(10)}  # four bytes each
+    names = [f"{n:0{MAX_CATEGORY}}".translate(bold_digits) for n in range(MAX_CATEGORIES)]
+    await curriculum.patch(CURRICULUM, json={"strategy": "bandit", "arms": "categories"})
+    items = [{"key": str(n), "category": name} for n, name in enumerate(names)]
+    assert (await curriculum.post(f"{CURRICULUM}/items", json={"items": items})).json()["registered"] == MAX_CATEGORIES
+    observations = [{"item": str(n), "rewards": [0.0, 1 / 3]} for n in range(MAX_CATEGORIES)]
+    await curriculum.post(f"{CURRICULUM}/observations", json={"observations": observations})
+    saved = (await curriculum.get(f"{CURRICULUM}/state")).content
+    reply = await curriculum.put(f"{CURRICULUM}/state", content=saved, headers=LINES)
+    assert reply.status_code == 200, reply.text
+    header, *items_saved = saved.splitlines()
+    again, *items_restored = (await curriculum.get(f"{CURRICULUM}/state")).content.splitlines()
+    assert json.loads(again) == json.loads(header)
+    assert sorted(items_restored) == sorted(items_saved)
 
 
 HEAD = {"format": "lachesis.curriculum", "version": 1, "generator": "Philox", "counter": 0, "samples": 0, "updates": 0}
