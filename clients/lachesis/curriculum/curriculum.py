@@ -455,6 +455,11 @@ class NamedCurricula:
                 found._observer.end()
         return found
 
+    def note_observed(self, name: str) -> None:
+        """Let streams of this curriculum ask for items again: groups with items of it have arrived."""
+        if (found := self._named.get(name)) is not None:
+            found._observer.counted.set()
+
     async def closed(self) -> list[LachesisError]:
         """Close them for good. Return the errors of observations that did not arrive."""
         self._ended = True

@@ -189,7 +189,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             NotSent: The service refused groups that were submitted earlier. Submit this group again.
             RunNotFound: The run was deleted.
         """
-        parcel = Parcel(group.id, group.packed(None), trace_headers())
+        parcel = Parcel(group.id, group.packed(None), trace_headers(), group.item is not None)
         async with self._changed:
             await self._changed.wait_for(lambda: self._broken or self._outbox.has_room(len(parcel.payload)))
             self._raise_failures()
@@ -369,6 +369,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
                 self.outcomes.update(receipt.status for receipt in receipts.groups)
                 self._warn(receipts.warnings)
                 self._outbox.arrived(parcels)
+                if any(parcel.has_item for parcel in parcels):
+                    self._curricula.note_observed(self._joining.name)
             self._trouble = None
             await self._tell()
 

@@ -20,6 +20,7 @@ class Parcel:
     group: str
     payload: bytes
     trace: TraceHeaders = field(default_factory=dict)
+    has_item: bool = False
 
     def addressed(self, environment: int) -> bytes:
         """Return the payload, as that of a group of this environment."""

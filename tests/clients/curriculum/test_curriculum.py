@@ -12,7 +12,7 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, Curriculum, NoItem, Settings, Trainer
+from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, Curriculum, Group, NoItem, Settings, Trainer
 from lachesis._prefetch.items import AsyncItemStream
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
 from tests.clients.conftest import settings_of
@@ -38,6 +38,12 @@ async def curriculum(run: Settings) -> AsyncIterator[AsyncCurriculum]:
 async def drawn(stream: AsyncItemStream, count: int) -> list[str]:
     """So many keys of a stream."""
     return [(await anext(stream)).key for _ in range(count)]
+
+
+def ask_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let streams that got no item ask again after minutes, unless they learn that there may be one."""
+    for name in ("items._SHORTEST_PAUSE_S", "items._LONGEST_PAUSE_S", "queue._LONGEST_POLL_S"):
+        monkeypatch.setattr(f"lachesis._prefetch.{name}", 600)
 
 
 async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again(curriculum: AsyncCurriculum) -> None:
@@ -85,8 +91,7 @@ async def test_no_two_streams_have_an_item_and_who_gets_none_learns_why(
 async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
     curriculum: AsyncCurriculum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S"):
-        monkeypatch.setattr(f"lachesis._prefetch.items.{name}", 600)
+    ask_rarely(monkeypatch)
     stream = curriculum.items(prefetch=0)
     keys = await drawn(stream, 12)
     waiting = asyncio.create_task(drawn(stream, 2))
@@ -94,6 +99,25 @@ async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
     await curriculum.observe(keys[5], [0.5])
     async with asyncio.timeout(60):
         assert sorted(await waiting) == sorted([keys[3], keys[5]])
+
+
+async def test_a_group_of_ones_own_ends_the_wait_for_its_item(
+    curriculum: AsyncCurriculum, run: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_rarely(monkeypatch)
+    async with AsyncEnvironment("sums", run) as environment:
+        stream = environment.curriculum().items(prefetch=0)
+        keys = await drawn(stream, 12)
+        drawn_so_far = (await curriculum.info()).samples
+        waiting = asyncio.create_task(drawn(stream, 1))
+
+        async def has_found_none() -> bool:
+            return (await curriculum.info()).samples > drawn_so_far
+
+        await wait_until(has_found_none)
+        await environment.submit(Group([[1, 2]], [[1, 2]], [0.5], item=keys[3]))
+        async with asyncio.timeout(60):
+            assert await waiting == [keys[3]]
 
 
 async def test_items_that_were_never_observed_come_again_in_time(curriculum: AsyncCurriculum) -> None:
