@@ -14,6 +14,9 @@ from app.store.redis.keys import NONE, CurriculumKeys, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.redis.scripts import outcome
 from app.store.redis.settings_text import settings_text
+from lachesis.wire.runs import YEAR_S
+
+_LONGEST_MS = round(1000 * YEAR_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ class CurriculumStateStore:
                 continue
             item = parse_item(key, entry, packed or b"")
             category = names[item.category] if item.category < len(names) else ""  # it is newer than the header
-            left_ms = max(0, int(until_ms or 0) - view.clock_ms)
+            # An item that was taken after the view has more than its time left. No document may say more than a year.
+            left_ms = min(max(0, int(until_ms or 0) - view.clock_ms), _LONGEST_MS)
             number = int(holder.split()[0]) if drawn is None and holder is not None and left_ms else int(drawn or 0)
             estimate = replace(item.estimate, drawn=number)
             items.append(SavedItem(item.key, category, item.metadata, estimate, item.history, left_ms))

@@ -7,7 +7,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from app.store.curriculum.state import CurriculumStateStore
+from app.store.redis.keys import RunKeys
 from lachesis.wire.curricula import MAX_CATEGORIES, MAX_CATEGORY
+from lachesis.wire.runs import YEAR_S
 from tests.api.curriculum.conftest import CURRICULUM, ITEMS, LINES, RUN, state
 from tests.api.test_metrics import scrape
 
@@ -352,6 +355,24 @@ async def test_a_state_with_the_longest_categories_can_be_restored(curriculum: h
     again, *items_restored = (await curriculum.get(f"{CURRICULUM}/state")).content.splitlines()
     assert json.loads(again) == json.loads(header)
     assert sorted(items_restored) == sorted(items_saved)
+
+
+async def test_a_state_is_restored_although_items_were_taken_for_a_year_while_it_was_saved(
+    curriculum: httpx.AsyncClient, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_part = CurriculumStateStore.part
+
+    async def part(*args: Any) -> Any:
+        await redis_client.hincrby(RunKeys("r").run, "clock_ms", 5000)  # type: ignore[misc]
+        await curriculum.post(f"{CURRICULUM}/samples", json={"n": 3})
+        return await read_part(*args)
+
+    await curriculum.patch(CURRICULUM, json={"in_flight_ttl_s": YEAR_S})
+    monkeypatch.setattr(CurriculumStateStore, "part", part)
+    saved = (await curriculum.get(f"{CURRICULUM}/state")).content
+    reply = await curriculum.put(f"{CURRICULUM}/state", content=saved, headers=LINES)
+    assert reply.status_code == 200, reply.text
+    assert (await curriculum.get(CURRICULUM)).json()["in_flight"] == 3
 
 
 HEAD = {"format": "lachesis.curriculum", "version": 1, "generator": "Philox", "counter": 0, "samples": 0, "updates": 0}
