@@ -154,7 +154,8 @@ class CurriculumSamples:
         number = distribution.census.counts.samples + 1
         for attempt in range(sampling.ATTEMPTS):
             wanted = request.n - len(found)
-            if not wanted or not distribution.parts:
+            # A repeated request gets what it holds, even if the strategy would draw nothing now.
+            if not wanted or not (distribution.parts or (request.request_id and not attempt)):
                 break
             own = SampleId(number, taken.sample, attempt)
             taken, items = await self._take(view, distribution, own, wanted, taken.in_flight, request.request_id)
@@ -277,7 +278,7 @@ class CurriculumSamples:
         counter = distribution.counter + own.attempt
         more = sampling.draws_for(wanted, distribution.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
-        if table.draws_candidates(distribution.settings):
+        if distribution.parts and table.draws_candidates(distribution.settings):
             best = await self._best_keys(view, distribution, max(wanted, more), counter, idle_only=True)
             places = best[:more] if own.attempt == 0 else best  # other samples rarely took many of them since
             whys = [distribution.parts[0].why] * len(places)

@@ -91,6 +91,19 @@ async def test_a_repeated_request_returns_items_still_in_flight_or_draws_new_one
     assert not set(keys_of(again)) & set(taken_by_others)
 
 
+async def test_a_repeated_request_returns_items_that_would_not_be_drawn_now(process: Start) -> None:
+    services, _ = process()
+    await make(services, strategy="difficulty_pools")
+    await register(services, *ITEMS[:3])
+    first = await sample(services, 3, request_id="a")
+    await services.curriculum.administration.configure(RUN, NAME, {"normal_weight": 0.0}, make=False)
+    again = await sample(services, 3, request_id="a")
+    assert (again.repeated, again.sample_id, again.missing) == (True, first.sample_id, None)
+    assert sorted(keys_of(again)) == sorted(keys_of(first)) == ITEMS[:3]
+    other = await sample(services, 3, request_id="b")
+    assert (other.items, other.missing, other.in_flight) == ((), "not_drawn", 3)
+
+
 async def test_requests_are_remembered_for_a_time_and_so_many(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services, in_flight_ttl_s=60.0)
