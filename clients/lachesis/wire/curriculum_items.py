@@ -47,7 +47,7 @@ Prior = Annotated[
 
 
 class NewItem(Body):
-    """An item to register. If the item exists, fields that are left out stay as they are."""
+    """An item to register. If the item exists, fields that are null or left out stay as they are."""
 
     key: NewItemKey
     category: Category = None

@@ -217,7 +217,7 @@ class LimiterPosition(BaseModel):
 
 
 class ReplayWorker(BaseModel):
-    """What a worker has sent in its session."""
+    """What a worker has sent."""
 
     worker: str = Field(description="Its name.")
     session: int = Field(description="The worker's session.")
@@ -227,9 +227,9 @@ class ReplayWorker(BaseModel):
         description="The number with which the worker continues after a restart. Behind a gap it is higher than "
         "`next_number`.",
     )
-    accepted_fragments: int = Field(description="Accepted fragments.")
+    accepted_fragments: int = Field(description="Accepted fragments, of all its sessions.")
     waiting_fragments: int = Field(description="Accepted fragments of the worker that are in no chunk yet.")
-    gaps: int = Field(description="Skipped gaps in the worker's numbers.")
+    gaps: int = Field(description="Skipped gaps in the worker's numbers, in all its sessions.")
     heard_age_s: float = Field(description="Seconds since its last fragment.")
     fragments_per_s: float = Field(description="Fragments per second lately.")
 
