@@ -99,7 +99,7 @@ def _serve(requests: socket.socket) -> None:
     for module in _IMPORTED:
         importlib.import_module(module)
     gc.freeze()  # otherwise each command would copy most of the memory
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for commands
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system removes ended processes
     while True:
         _, descriptors, _, _ = socket.recv_fds(requests, 1, 4)
         if not descriptors:
