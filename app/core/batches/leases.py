@@ -21,6 +21,8 @@ from app.core.model import environment_key
 from app.core.ranks.sharding import Sharding, untouched
 from lachesis.wire.states import LeaseState
 
+_RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds or never
+
 
 class Portion(NamedTuple):
     """What an environment (None: no environment) has in a batch."""
@@ -230,6 +232,11 @@ def extended_deadline_ms(lease: Lease, clock_ms: int, asked_s: float | None, def
         default_s: The default of the run.
     """
     return max(lease.deadline_ms, lease_deadline_ms(clock_ms, asked_s, default_s))
+
+
+def retry_deadline_ms(lease: Lease, clock_ms: int) -> int:
+    """Return the deadline of a lease whose reply broke off now: soon, and never later than before."""
+    return min(lease.deadline_ms, clock_ms + _RETRY_MS)
 
 
 def is_expired(lease: Lease, clock_ms: int) -> bool:

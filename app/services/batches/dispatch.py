@@ -5,7 +5,15 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.diagnosis import is_about_old_groups, refusal_of
-from app.core.batches.leases import Lease, LeasedGroup, as_quarantined, as_returned, is_exhausted, is_expired
+from app.core.batches.leases import (
+    Lease,
+    LeasedGroup,
+    as_quarantined,
+    as_returned,
+    is_exhausted,
+    is_expired,
+    retry_deadline_ms,
+)
 from app.core.batches.planning import Decision
 from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest
@@ -30,7 +38,6 @@ from lachesis.wire.errors import InvalidField, RanksDisagree, RunArchived, RunNo
 
 _OWN_ERRORS = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # they concern one waiting request only
 _NOTE_WAITING_EVERY_MS = 10_000
-_RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds or never
 
 
 class Dispatch:
@@ -209,7 +216,7 @@ class Dispatch:
         The lease is never shorter than before a repeated request: the trainer may train on an earlier reply.
         """
         lease = batch.lease
-        soon_ms = (await self._runs.queue(run)).clock_ms + _RETRY_MS
+        soon_ms = retry_deadline_ms(lease, (await self._runs.queue(run)).clock_ms)
         if batch.held_until_ms <= soon_ms < lease.deadline_ms and _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, extended_deadline_ms, is_expired, lease_deadline_ms
+from app.core.batches.leases import Lease, extended_deadline_ms, is_expired, lease_deadline_ms, retry_deadline_ms
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
 from app.services.leases import LeaseKind, LeaseReading
@@ -24,8 +24,6 @@ from lachesis.wire.errors import InvalidField, SampleNotFound
 from lachesis.wire.states import LeaseOutcome
 
 log = logging.getLogger("lachesis.replay")
-
-_RETRY_MS = 10_000  # time for a trainer whose reply broke off to ask again
 
 
 class SampleLeaseKind(LeaseKind[ReplayView]):
@@ -265,7 +263,7 @@ class ReplaySamples:
         Raises:
             ReplayNotFound: The run has no replay buffer.
         """
-        soon_ms = (await self._replay.existing(run)).context.clock_ms + _RETRY_MS
+        soon_ms = retry_deadline_ms(lease, (await self._replay.existing(run)).context.clock_ms)
         if soon_ms < lease.deadline_ms:
             await self._samples.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
