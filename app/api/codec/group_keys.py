@@ -52,13 +52,13 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path, *,
     """
     check_known(values, GROUP_KEYS, path)
     given = {name: value for name, value in values.items() if value is not None}
-    for name, value in given.items():
-        if isinstance(value, bool):  # Python would accept them as 1 and 0
-            raise InvalidField(f"should be a number or a text, not {'true' if value else 'false'}", (*path, name))
     if "id" not in given:
         given["id"] = str(uuid.uuid4())
     if _METADATA in given:
         given[_METADATA] = _object_text(given[_METADATA], (*path, _METADATA))
+    for name, value in given.items():
+        if isinstance(value, bool):  # Python would accept them as 1 and 0
+            raise InvalidField(f"should be a number or a text, not {'true' if value else 'false'}", (*path, name))
     if versions is not None:
         where = (*path, "policy_versions")
         in_row = partial(place_of, versions)

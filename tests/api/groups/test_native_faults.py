@@ -230,6 +230,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "a cost that overflows sums": (GROUP | {"cost": 1e308}, 422, "cost: "),
     "an environment of its own": (GROUP | {"environment": {"id": 1}}, 422, "environment: "),
     "an environment that is true": (GROUP | {"environment": True}, 422, "environment: should be a number or a text"),
+    "metadata that is true": (GROUP | {"metadata": True}, 422, "metadata: should be a JSON object, not true"),
     "a cost that is false": (GROUP | {"cost": False}, 422, "cost: should be a number or a text, not false"),
     "versions that are none": (GROUP | {"policy_versions": [[1, 2], [-3]]}, 422, "policy_versions[1][0]: is negative"),
     "very many rows of nothing": (
