@@ -58,7 +58,7 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path, *,
         given[_METADATA] = _object_text(given[_METADATA], (*path, _METADATA))
     for name, value in given.items():
         if isinstance(value, bool):  # Python would accept them as 1 and 0
-            raise InvalidField(f"should be a number or a text, not {'true' if value else 'false'}", (*path, name))
+            raise InvalidField(f"should be a number or a text, not {described(value)}", (*path, name))
     if versions is not None:
         where = (*path, "policy_versions")
         in_row = partial(place_of, versions)

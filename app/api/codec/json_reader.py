@@ -215,7 +215,9 @@ def described(value: Any) -> str:
         return "an array"
     if isinstance(value, OBJECTS):
         return "an object"
-    return "null" if value is None else reprlib.repr(value)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return reprlib.repr(value)
 
 
 def _check_item(item: Any, path: Path, key: str | int) -> int:
