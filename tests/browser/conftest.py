@@ -173,4 +173,6 @@ async def show(browser: Browser, client: httpx.AsyncClient, watch: Watch) -> Asy
 
     yield show
     for context in opened:
+        for page in context.pages:  # a handler may hold a request of a page that asks all the time
+            await page.unroute_all(behavior="ignoreErrors")
         await context.close()
