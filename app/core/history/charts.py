@@ -13,14 +13,11 @@ from app.core.history.curricula import curriculum_series
 from app.core.history.series import Facts, HistorySpan, Measurement, busiest
 from app.core.history.shift import development, shift
 from app.core.history.sketch import SMALLEST, Sketch, merged
-from app.core.history.wanted import SKETCHES
+from app.core.history.wanted import COUNTS, SKETCHES
 from lachesis.wire.curricula import REWARD_TENTHS
 from lachesis.wire.history import CAUSES, HistoryValue
 
 Series = list[float | None]
-COUNTED = ("groups", "sequences", "tokens", "bytes")
-"""What is counted of groups that come in and go out."""
-
 DROPPED, BLOCKED = "dropped:", "blocked:"
 """Beginnings of the names of counts: dropped groups by reason, blocked seconds by cause. Texts have the same names."""
 
@@ -133,8 +130,7 @@ def _chosen(wanted: Collection[str] | None, series: Mapping[str, Callable[[], An
 
 
 def _counted(each: Callable[[Callable[[Facts], float | None]], Series]) -> dict[str, Callable[[], Series]]:
-    names = [f"{what}_{way}" for way in ("in", "out") for what in COUNTED]
-    return {name: partial(each, _count(name)) for name in names}
+    return {name: partial(each, _count(name)) for name in COUNTS}
 
 
 def _dropped(facts: Mapping[int, Facts], points: int) -> dict[str, Series]:

@@ -8,6 +8,9 @@ from app.core.history.sketch import Sketch, merged
 SKETCHES = ("reward_in", "reward_out", "length_in", "length_out", "staleness_out", "waiting_s")
 """Values of groups that are summarised, by name."""
 
+COUNTS = tuple(f"{what}_{way}" for way in ("in", "out") for what in ("groups", "sequences", "tokens", "bytes"))
+"""What is counted of groups that come in and go out, by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class WantedHistory:
@@ -37,9 +40,9 @@ class WantedHistory:
 
     @property
     def only_counts(self) -> bool:
-        """Return whether only counts of environments are wanted: a small part of a span."""
+        """Return whether only some of `COUNTS` of environments are wanted: a small part of a span."""
         names = self.environments
-        return self.run == () and names is not None and self.has_many and not {*names} & {*SKETCHES}
+        return self.run == () and names is not None and self.has_many and {*names} <= {*COUNTS}
 
     def part(self, span: HistorySpan) -> HistorySpan:
         """Return what is wanted of a span."""

@@ -1,17 +1,21 @@
 """What readers find of a history."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.history.resolution import AskedRange
 from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, MOST_NAME, OTHERS, Facts, HistorySpan
-from app.core.history.wanted import WantedHistory
+from app.core.history.wanted import COUNTS, SKETCHES, WantedHistory
 from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
 from app.store.history.codec import encode_span
 from app.store.redis.keys import RunKeys
+from lachesis.wire.filters import ZeroVarianceFilter
+from lachesis.wire.history import EnvironmentSeries, RunSeries
 from tests.core.views import TTL_MS
 from tests.services.conftest import RUN, Process, join
 from tests.services.history.history_runs import group, make_run, sampler_of
@@ -55,6 +59,34 @@ async def test_environments_whose_long_names_begin_alike_count_together(process:
     for name in names:
         groups = await groups_in(services, name, int(now_s) - 600, int(now_s) + 1)
         assert sum(count for count in groups if count is not None) == 4
+
+
+async def test_one_series_is_the_same_as_among_all(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    math = await make_run(services, filter_zero_variance=ZeroVarianceFilter())
+    same = group("same", math, 1.0, 1.0)
+    await services.groups.native.submit(RUN, [same, *[group(f"{n}", math, 0.0, 1.0) for n in range(3)]])
+    assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
+    await services.history.upkeep.keep(RUN, maintained=True)
+    (now_s, _) = await services.connection.call("TIME")
+    asked = AskedRange(int(now_s) - 600, int(now_s))
+    read = partial(services.history.reading.series, RUN, asked)
+    whole = await read()
+    assert {name for name, series in whole.environments["math"].items() if is_known(series)} >= {
+        *COUNTS, *SKETCHES, "queued_groups", "dropped", "share_promised", "share_got", "owed_sequences"
+    }  # fmt: skip
+    for name in EnvironmentSeries.model_fields:
+        expected = {environment: {name: series[name]} for environment, series in whole.environments.items()}
+        assert (await read(WantedHistory((), (name,)))).environments == expected
+    for name in RunSeries.model_fields:
+        assert (await read(WantedHistory((name,), ()))).run == {name: whole.run[name]}
+
+
+def is_known(series: Any) -> bool:
+    """Return whether a series, or one of several, has a value."""
+    if isinstance(series, dict):
+        return any(map(is_known, series.values()))
+    return any(value is not None for value in series)
 
 
 async def test_processes_name_the_same_environments_whichever_sends_first(process: Callable[..., Process]) -> None:
