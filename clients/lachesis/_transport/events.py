@@ -1,6 +1,5 @@
 """Follow the events of a run over connections that may break."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
@@ -55,13 +54,14 @@ async def _endless(sender: Sender, calls: RunCalls, after: str | None) -> AsyncG
                     elif name == "data":
                         data = value
                     elif not line and data is not None:  # only now it is whole: the connection may break before
-                        after, whole, data = event_id or after, data, None
-                        yield RunEvent.model_validate(json.loads(whole))
+                        event, data = RunEvent.model_validate_json(data), None
+                        after = event_id or after
+                        yield event
         except RunNotFound:
             raise
         except LachesisError as error:
             if after is None:  # else the next page says what is wrong
                 sender.log_trouble(error, f"The events are asked for again in {_PAUSE_S:g} s")
         except ValidationError:
-            pass
+            pass  # the next page has the event
         await sender.sleep(_PAUSE_S)

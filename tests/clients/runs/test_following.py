@@ -101,10 +101,15 @@ async def test_a_stream_that_a_gateway_refuses_is_logged(caplog: pytest.LogCaptu
         following.cancel()
 
 
-async def test_an_event_that_breaks_off_is_asked_for_again() -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["id: 5-0\nevent: run changed\n", "id: 5-0\ndata: <html>\n\n", 'id: 5-0\ndata: {"id":"5-0"}\n\n'],
+    ids=["breaks off", "no JSON", "incomplete"],
+)
+async def test_an_event_that_is_not_whole_is_asked_for_again(text: str) -> None:
     """The id comes before the rest of the event, and names what the follower has only at its end."""
     stream, asked = "/v1/runs/math/events?after=4-0", list[str]()
-    begun = {stream: ("HTTP/1.1 200 OK", "id: 5-0\nevent: run changed\n")}
+    begun = {stream: ("HTTP/1.1 200 OK", text)}
     page = '{"events":[],"next_after":"4-0"}'
     async with (
         another_server("HTTP/1.1 200 OK", body=page, refusals=begun, asked=asked) as url,
