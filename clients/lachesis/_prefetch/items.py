@@ -42,7 +42,6 @@ class ItemQueue(PrefetchQueue[Drawn]):
         self,
         sample: Callable[[int, str, float | None], Awaitable[SampledItems]],
         release: Callable[[str, Sequence[str], float | None], Awaitable[int]],
-        freed: asyncio.Event,
         prefetch: int,
         wait_s: float | None,
         where: str,
@@ -52,7 +51,6 @@ class ItemQueue(PrefetchQueue[Drawn]):
         Args:
             sample: Draws up to this many, under this request id, with this retry budget. None: as the settings say.
             release: Gives back items of a sample, with this retry budget.
-            freed: Set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
             wait_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: The run and the curriculum; for messages.
@@ -60,7 +58,7 @@ class ItemQueue(PrefetchQueue[Drawn]):
         super().__init__(prefetch, wait_s, where, "item", slack=prefetch // 2)
         self._sample = sample
         self._release = release
-        self._freed = freed
+        self._freed = asyncio.Event()
         self._unanswered: tuple[str, float] | None = None
         self._too_late: list[Drawn] = []
         self._pause_s = 0.0
@@ -68,6 +66,10 @@ class ItemQueue(PrefetchQueue[Drawn]):
         self._closing = asyncio.Lock()
         self.ended = False
         """Whether `aclose` has given back what was ready."""
+
+    def note_freed(self) -> None:
+        """Ask for items now: items in flight may have become free."""
+        self._freed.set()
 
     async def aclose(self) -> None:
         """Draw no more, and give back what is ready. Tasks that wait for an item see the end of the stream.

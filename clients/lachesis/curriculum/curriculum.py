@@ -112,7 +112,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         self.settings = settings
         self._calls = CurriculumCalls(settings.run, name)
         self._sender = sender
-        self._observer = Observer(self._calls, sender)
+        self._observer = Observer(self._calls, sender, self._note_freed)
         self._queues: set[ItemQueue] = set()  # threads add to it
 
     def items(
@@ -152,7 +152,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
             return await self._sender.send(self._calls.sample(_body(count, request_id=request_id, **how)), budget_s)
 
         where = f"run {self.settings.run}, curriculum {self.name}"
-        queue = ItemQueue(sample, self._release_keys, self._observer.counted, prefetch, wait_s, where)
+        queue = ItemQueue(sample, self._release_keys, prefetch, wait_s, where)
         self._queues.add(queue)
         self._queues.difference_update([each for each in list(self._queues) if each.ended])
         return AsyncItemStream(queue)
@@ -415,6 +415,11 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     def _is_open(self) -> bool:
         return self._owns_sender and super()._is_open()
 
+    def _note_freed(self) -> None:
+        """Let the streams ask for items now: observations have arrived, so items in flight may have become free."""
+        for queue in list(self._queues):
+            queue.note_freed()
+
     async def _register(self, lines: Sequence[bytes]) -> ItemsRegistered:
         return await self._sender.send(self._calls.register(lines))
 
@@ -458,7 +463,7 @@ class NamedCurricula:
     def note_observed(self, name: str) -> None:
         """Let streams of this curriculum ask for items again: groups with items of it have arrived."""
         if (found := self._named.get(name)) is not None:
-            found._observer.counted.set()
+            found._note_freed()
 
     async def closed(self) -> list[LachesisError]:
         """Close them for good. Return the errors of observations that did not arrive."""

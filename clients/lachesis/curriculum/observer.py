@@ -22,11 +22,16 @@ _MOST_REWARDS_SENT = 200_000
 
 
 class Observer:
-    """A queue of observations, sent in order. Each request has an id, so that a repeated one counts once."""
+    """A queue of observations, sent in order. Each request has an id, so that a repeated one counts once.
 
-    def __init__(self, calls: CurriculumCalls, sender: Sender) -> None:
-        self.counted = asyncio.Event()
-        """Set when observations have arrived."""
+    Args:
+        calls: The requests of the curriculum.
+        sender: Sends them.
+        counted: Called when observations have arrived.
+    """
+
+    def __init__(self, calls: CurriculumCalls, sender: Sender, counted: Callable[[], None]) -> None:
+        self._counted = counted
         self._calls = calls
         self._sender = sender
         self._waiting: deque[Observation] = deque()
@@ -125,7 +130,7 @@ class Observer:
             self._remove(len(chosen))
         self._trouble = None
         self._changed.set()
-        self.counted.set()
+        self._counted()
 
     def _next(self) -> list[Observation]:
         rewards, chosen = 0, list[Observation]()

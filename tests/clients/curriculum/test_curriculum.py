@@ -120,6 +120,36 @@ async def test_a_group_of_ones_own_ends_the_wait_for_its_item(
             assert await waiting == [keys[3]]
 
 
+async def test_every_stream_learns_that_items_are_free(
+    curriculum: AsyncCurriculum, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one whose request found none, and whose reply is still on its way."""
+    ask_rarely(monkeypatch)
+    first, second = curriculum.items(prefetch=0), curriculum.items(prefetch=0)
+    keys = await drawn(first, 12)
+    service = f"http://127.0.0.1:{proxy.upstream}"
+    async with AsyncCurriculum("sums", service, run=curriculum.settings.run) as elsewhere:
+        requests = (await elsewhere.info()).samples
+        replies = proxy.passed["reply"]
+
+        async def has_come(more: int) -> bool:
+            return (await elsewhere.info()).samples == requests + more
+
+        waiting = [asyncio.create_task(drawn(first, 1))]
+        await wait_until(lambda: proxy.passed["reply"] > replies)  # it found none, and waits
+        proxy.lets_replies_pass.clear()
+        waiting.append(asyncio.create_task(drawn(second, 1)))
+        await wait_until(partial(has_come, 2))
+        for key in keys[:2]:
+            await elsewhere.observe(key, [0.5])
+        await elsewhere.flush()
+        curriculum._note_freed()
+        await wait_until(partial(has_come, 3))
+        proxy.lets_replies_pass.set()
+        async with asyncio.timeout(60):
+            assert sorted([*(await waiting[0]), *(await waiting[1])]) == sorted(keys[:2])
+
+
 async def test_items_that_were_never_observed_come_again_in_time(curriculum: AsyncCurriculum) -> None:
     await curriculum.change(in_flight_ttl_s=0.5)
     gone = await curriculum.sample(20)

@@ -23,7 +23,7 @@ async def test_a_stream_that_gave_up_draws_nothing_until_asked_again(loop_clock:
     async def release(sample: str, keys: Sequence[str], budget_s: float | None) -> int:
         raise AssertionError((sample, keys, budget_s))  # there is nothing to release
 
-    queue = ItemQueue(sample, release, asyncio.Event(), prefetch=4, wait_s=1.0, where="run math")
+    queue = ItemQueue(sample, release, prefetch=4, wait_s=1.0, where="run math")
     for _ in range(2):
         before = len(drawn)
         with pytest.raises(NoItem, match="the curriculum has no items"):
@@ -60,7 +60,7 @@ async def test_what_is_ready_is_given_back_although_a_draw_that_was_lost_cannot_
         released.append((sample, keys))
         return len(keys)
 
-    queue = ItemQueue(sample, release, asyncio.Event(), prefetch=4, wait_s=None, where="run math")
+    queue = ItemQueue(sample, release, prefetch=4, wait_s=None, where="run math")
     assert [(await anext(queue)).item.key for _ in range(4)] == list("abcd")
     await wait_until(lambda: drawn == [5, 3])
     for _ in range(2):
@@ -94,7 +94,7 @@ def failing_queue(
             retry_after_s=None,
         )
 
-    return ItemQueue(sample, release, asyncio.Event(), prefetch=4, wait_s=None, where="run math")
+    return ItemQueue(sample, release, prefetch=4, wait_s=None, where="run math")
 
 
 async def test_draws_that_failed_while_nobody_waited_are_repeated_and_ready_items_come_first() -> None:
@@ -147,7 +147,7 @@ async def test_items_that_come_too_late_under_the_id_of_an_old_request_are_given
         released.append((sample, keys))
         return len(keys)
 
-    queue = ItemQueue(sample, release, asyncio.Event(), prefetch=1, wait_s=None, where="run math")
+    queue = ItemQueue(sample, release, prefetch=1, wait_s=None, where="run math")
     with pytest.raises(Unreachable):
         await anext(queue)
     await asyncio.sleep(0.02)  # longer than the items are kept from others
