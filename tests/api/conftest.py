@@ -22,8 +22,8 @@ from app.settings import ServiceSettings
 from tests.api.http.conformance import check_reply
 from tests.api.log_capture import LogLines, captured_log
 
-MANY = 1e9
-"""Refusals a second: tests send wrong requests all the time, and wait for none of them."""
+USUAL = {"max_refusals_per_s": 1e9, "max_new_environments_per_minute": 10_000}
+"""Limits that no test meets by chance: tests send wrong requests, and bring environments, all the time."""
 
 Start = Callable[..., Awaitable[httpx.AsyncClient]]
 
@@ -51,7 +51,7 @@ async def running_service(redis_url: str, **overrides: Any) -> AsyncIterator[htt
 
 
 def _settings(redis_url: str, **overrides: Any) -> ServiceSettings:
-    return ServiceSettings(redis_url=SecretStr(redis_url), **{"max_refusals_per_s": MANY} | overrides)
+    return ServiceSettings(redis_url=SecretStr(redis_url), **USUAL | overrides)
 
 
 @functools.cache

@@ -50,8 +50,8 @@ def chromium() -> str:
 
 @fixture()
 async def client(start: Start) -> httpx.AsyncClient:
-    """A client of a service that lets one address bring many environments."""
-    return await start(max_new_environments_per_minute=10_000)
+    """A client of a service with the usual settings."""
+    return await start()
 
 
 @contextlib.asynccontextmanager

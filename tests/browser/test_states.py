@@ -46,7 +46,7 @@ FULL = "math-7b"  # a healthy run with all that a run can have
 LEAST = {**dict.fromkeys(ALL, "viewer"), "group": "viewer with contents, or trainer"}
 LEAST |= {"audit": "operator", "tokens": "operator of all runs"}
 NO_ENVIRONMENT = "No environment has joined. Start one:"
-OPEN = {"max_new_environments_per_minute": 10_000, "environment_ttl_s": 86400}  # no environment falls silent
+OPEN = {"environment_ttl_s": 86400}  # no environment falls silent
 EMPTY = {
     **dict.fromkeys(("now", "shares", "freshness", "rewards", "workers"), NO_ENVIRONMENT),
     "groups": "The run knows no group. Environments submit them",
