@@ -118,6 +118,17 @@ async def test_a_rank_gets_its_shard_while_others_wait_for_the_next_batch(client
     assert waited.headers["Lachesis-Waiting"].endswith("the batch of step 1 awaits ranks 1, 2")
 
 
+async def test_explain_names_the_ranks_that_others_wait_for(client: httpx.AsyncClient) -> None:
+    """The SDK logs this reason while a loop waits."""
+    await filled(client)
+    shards = [await shard(client, rank) for rank in range(WORLD)]
+    for rank, said in ((2, "the batch of step 1 awaits ranks 0, 1"), (0, "the batch of step 1 awaits rank 1")):
+        await end(client, shards[rank], rank=rank)
+        assert said in (await client.get(f"{RUN}/batches/explain")).json()["detail"].split("; ")
+    await end(client, shards[1], rank=1)
+    assert "awaits" not in (await client.get(f"{RUN}/batches/explain")).json()["detail"]
+
+
 async def test_a_batch_ends_when_every_rank_has_trained_on_its_shard(client: httpx.AsyncClient) -> None:
     await filled(client, batches=2)
     shards = [await shard(client, rank) for rank in range(WORLD)]

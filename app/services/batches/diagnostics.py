@@ -10,6 +10,7 @@ from app.core.batches.planning import Decision
 from app.core.environments.granting import Demand
 from app.core.groups.filters import Arrived
 from app.core.model import NotReady
+from app.core.ranks.requests import awaiting
 from app.core.runs.settings import RunConfig
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
@@ -122,6 +123,7 @@ class Diagnostics:
         assert why is not None, "a decision has one or the other"  # noqa: S101
         if ready.arrived.filtered:
             why = why.adding(str(ready.arrived))
+        why = awaiting(why, view.leases)
         fresh_fraction = view.policy.fresh_fraction
         if fresh_fraction < 1 and not await self._buffers.takes_groups(run):
             idle = f"fresh_fraction is {fresh_fraction}, but no replay buffer takes groups to fill batches up"
