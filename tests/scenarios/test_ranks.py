@@ -276,6 +276,20 @@ async def test_a_whole_batch_and_a_divided_one_can_follow_each_other(client: htt
     assert (await shard(client, 1))["delivery_count"] == 3
 
 
+async def test_ranks_that_are_past_it_get_the_batch_of_a_dead_trainer_without_ranks(
+    client: httpx.AsyncClient,
+) -> None:
+    names = await filled(client, batches=2)
+    whole = await take(client, lease_s=SHORT_S)
+    assert whole is not None
+    assert [(await shard(client, rank, after=1))["step"] for rank in range(WORLD)] == [2, 2, 2]
+    await lease_runs_out(client, whole)
+    again = [await shard(client, rank, after=2, request_id=f"{rank}") for rank in range(WORLD)]
+    assert {(got["step"], got["delivery_count"]) for got in again} == {(1, 2)}
+    assert sorted(name for got in again for name in ids(got)) == names[:6]
+    assert (await ask(client, 0, after=2)).status_code == 204
+
+
 async def test_sequences_of_a_group_are_spread_if_they_may_be(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=6)
     await submit(client, group("g", size=6, item="x"))

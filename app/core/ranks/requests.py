@@ -37,7 +37,8 @@ class ShardRequest:
         """Return whether the rank asks for this batch.
 
         A batch that was handed out again needs all ranks again. So a rank that does not hold it gets it, too, whatever
-        ``after`` is. If the reply is lost, the same request gets it again.
+        ``after`` is. If the reply is lost, the same request gets it again. The same holds for a batch that a trainer
+        without ranks has lost: no rank can have it.
 
         Args:
             lease: The lease of the batch.
@@ -46,7 +47,9 @@ class ShardRequest:
         sharding = lease.sharding
         if not self.has_later(lease.step):
             return True
-        if sharding is None or self.rank not in sharding.taken or is_expired(lease, clock_ms):
+        if sharding is None:
+            return lease.delivery_count > 0
+        if self.rank not in sharding.taken or is_expired(lease, clock_ms):
             return lease.delivery_count > 1
         return (self.rank, self.request_id) in sharding.requests
 

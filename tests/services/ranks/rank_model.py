@@ -121,11 +121,16 @@ class RankModel(RunModel):
         return self._waits(batch) and not gone and self._wants(batch, shard_request)
 
     def _wants(self, batch: Batch, shard_request: ShardRequest) -> bool:
-        """A rank that has a later batch wants an earlier one if that came again without it, or to this very request."""
+        """A rank that has a later batch wants an earlier one if no rank had it, or if it came again without this rank.
+
+        And if it came again to this very request.
+        """
         if shard_request.after is None or batch.step > shard_request.after:
             return True
+        if batch not in self.divided:
+            return batch.delivery_count > 0  # a trainer without ranks had it
         is_held = batch.state == "held" and batch.deadline > self.now
-        if is_held and batch in self.divided and shard_request.rank in self.divided[batch].taken:
+        if is_held and shard_request.rank in self.divided[batch].taken:
             first = self.divided[batch].requests.get(shard_request.rank)
             return first is not None and first == shard_request.request_id
         return batch.delivery_count > 1
