@@ -291,6 +291,29 @@ async def test_returned_batches_are_for_those_who_wait_one_for_each_trainer(proc
     assert await dispatch.due(RUN, [whole], ahead=True) == []
 
 
+async def test_ranks_get_a_rewound_batch_that_one_gave_back_though_its_first_reply_was_lost(
+    process: Callable[..., Process],
+) -> None:
+    """Only deliveries that may have reached a trainer count."""
+    services, _ = process()
+    await _set_up(services)
+    await services.groups.native.submit(RUN, decode_native_json(as_json([Group("two", 2, None, None, 0)])))
+    await services.batches.dispatch.hand_on(RUN, await _taken(services, _of_rank(0, None)))
+    await services.batches.retention.rewind(RUN, 0)
+    for after in (None, 1):
+        batches = [await _taken(services, _of_rank(rank, after)) for rank in (0, 1)]
+        assert [batch.lease.step for batch in batches] == [1 if after is None else 2] * 2
+        if after is None:
+            first = batches[0].lease
+    await services.batches.leases.give_back(RUN, first.batch_id, first.lease_id, "the loss was not finite")
+    again = [await _taken(services, _of_rank(rank, 2)) for rank in (0, 1)]
+    assert [batch.lease.step for batch in again] == [1, 1]
+
+
+def _of_rank(rank: int, after: int | None) -> BatchRequest:
+    return BatchRequest(lease_s=600.0, shard_request=ShardRequest(rank, ShardingSpec(2), after))
+
+
 async def test_a_damaged_group_is_no_sign_of_another_process(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
