@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from lachesis._prefetch.leased import HeldLease
 from lachesis._transport.bodies import checked
@@ -97,6 +98,7 @@ class BatchAcquirer(Acquirer[Taken]):
         self._name = name
         self.rewinds: int | None = None
         self._refused = False
+        self._leases: WeakValueDictionary[LeaseCalls, HeldLease] = WeakValueDictionary()  # of shards
 
     def begin(self) -> None:
         """Start again, if the caller has seen `RunRewound`."""
@@ -158,7 +160,15 @@ class BatchAcquirer(Acquirer[Taken]):
         if self.rewinds is None:
             self.rewinds = info.rewinds
         rank = None if info.shard is None else info.shard.rank
-        return self._held(taken, self._calls.lease(info.batch, info.lease, rank), lease_s)
+        calls = self._calls.lease(info.batch, info.lease, rank)
+        before = None if rank is None else self._leases.get(calls)
+        if before is not None and before.held:  # a rank gets its shard again: both are acknowledged at once
+            before.ask_for(lease_s)
+            return Held(taken, before)
+        held = self._held(taken, calls, lease_s)
+        if rank is not None:
+            self._leases[calls] = held.lease
+        return held
 
 
 class SampleAcquirer(Acquirer[TakenSample]):

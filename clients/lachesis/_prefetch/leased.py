@@ -48,6 +48,10 @@ class HeldLease:
         """Whether this process holds the lease, as far as it knows."""
         return not (self._ended or self._lost)
 
+    def ask_for(self, lease_s: float | None) -> None:
+        """Ask for so many seconds with each further extension. None means the setting of the run."""
+        self._asked_s = lease_s
+
     async def ack(self) -> None:
         """End the lease: the batch or sample was trained on."""
         self._raise_if_given_back()

@@ -161,6 +161,26 @@ async def test_ranks_that_do_not_agree_learn_what_on(run: Settings) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
+async def test_a_shard_that_is_taken_twice_and_acknowledged_is_not_given_back(run: Settings) -> None:
+    """A rank gets its shard again until it acknowledges it. Giving it back would take it from all ranks."""
+    async with AsyncTrainer(run) as other, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        async with AsyncTrainer(run) as trainer:
+            first, second = [await trainer.take(wait_s=20, rank=Rank(0, 2)) for _ in range(2)]
+            assert first is not None
+            assert second is not None
+            await second.ack()
+            assert not first.held
+            await first.ack()
+        theirs = await other.take(wait_s=20, rank=Rank(1, 2))
+        assert theirs is not None
+        assert (theirs.info.batch, theirs.info.lease) == (first.info.batch, first.info.lease)
+        await theirs.ack()
+        assert await counts(other) == {"queued": 0, "leased": 0, "delivered": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_a_rank_without_a_group_goes_through_the_same_step(run: Settings) -> None:
     """One group cannot be divided between two ranks."""
     shapes = set()
