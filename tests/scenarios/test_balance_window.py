@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 
 from tests.scenarios.native_calls import RUN, change_run, end, ids, make_run, set_version, status, submit
-from tests.scenarios.test_ranks import shard
+from tests.scenarios.test_ranks import ask, shard
 
 WORLD = 3
 
@@ -49,6 +49,16 @@ async def test_without_lookahead_the_oldest_groups_come_first(client: httpx.Asyn
     await change_run(client, balance_window=3)
     whole = (await client.post(f"{RUN}/batches")).json()
     assert ids(whole) == ["s2", "s3", "s4"]
+
+
+async def test_a_cost_that_no_group_declares_is_refused_with_or_without_lookahead(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=3)
+    await submit(client, *(long_group(f"s{number}", 10) for number in range(6)))
+    replies = []
+    for window in (1, 2):
+        await change_run(client, balance_window=window)
+        replies.append((await ask(client, 0, cost="declared")).json())
+    assert [(reply["status"], [one["loc"] for one in reply["errors"]]) for reply in replies] == [(422, [["cost"]])] * 2
 
 
 async def test_minimums_and_sizes_are_kept_whatever_balances(client: httpx.AsyncClient) -> None:

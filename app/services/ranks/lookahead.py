@@ -11,6 +11,7 @@ from app.core.runs.view import QueueView
 from app.services.groups.staleness import drop_reason_now
 from app.services.threads import in_thread_if
 from app.store.groups.store import GroupStore
+from lachesis.wire.errors import InvalidField
 
 _MANY_GROUPS = 2048
 
@@ -45,7 +46,10 @@ class Lookahead:
         ]
         if not {group.group_id for group in plan.groups} <= {head.group_id for _, head, _ in fit}:
             return plan, None  # some are gone or too old; the next step finds out and plans again
-        costs = CostModel.parse(spec.cost).of_groups([weight for _, _, weight in fit])
+        try:
+            costs = CostModel.parse(spec.cost).of_groups([weight for _, _, weight in fit])
+        except InvalidField:
+            return plan, None  # the division says why, unless groups from the replay buffer declare a cost
         window: dict[LaneId, list[LookaheadCandidate]] = {}
         for (lane, head, _), cost in zip(fit, costs.tolist(), strict=True):
             window.setdefault(lane.id, []).append(LookaheadCandidate(head.arrival, head.group_id, cost))
