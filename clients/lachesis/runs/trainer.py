@@ -309,7 +309,7 @@ class AsyncTrainer(RunGroups, OwnsSender, ForAsyncio):
             lease_s: Seconds of a lease; it is extended in the background. None means the setting of the run.
             rank: Take this rank's shard of each batch. Every rank of the trainer runs such a loop, without a
                 broadcast. A batch ends when all ranks have acknowledged their shards. If one rank gives its shard back,
-                the batch goes back for all ranks.
+                the batch goes back for all ranks. A new loop of a rank first closes an earlier one of this trainer.
 
         Raises:
             NoBatch: No batch came within ``wait_s``. The message says what was missing.
@@ -321,6 +321,7 @@ class AsyncTrainer(RunGroups, OwnsSender, ForAsyncio):
         """
         feed = self._open_feed(prefetch, wait_s, lease_s, rank)
         try:
+            await self._close_earlier_loops(feed)
             with self._acquirer.noting_refusal():
                 async for held in feed:
                     yield batch_of(held)
@@ -387,6 +388,16 @@ class AsyncTrainer(RunGroups, OwnsSender, ForAsyncio):
 
     async def _why(self) -> str:
         return await self._explained() or "a batch is ready and is being sent"
+
+    async def _close_earlier_loops(self, feed: Feed[Taken]) -> None:
+        """Close the other open loops of its rank, such as one that asyncio closes later.
+
+        This loop would get the shards that they hold. When they then give these back, all ranks lose the batches.
+        """
+        cursor = self._feeds[feed]
+        for other, its in list(self._feeds.items()):
+            if other is not feed and cursor is not None and its is not None and its.rank.rank == cursor.rank.rank:
+                await self._close_feed(other)
 
     async def _close_feed(self, feed: Feed[Taken]) -> None:
         await close_feed(feed, self._acquirer, self._closing)

@@ -266,7 +266,7 @@ class Trainer(BlockingOwner[AsyncTrainer]):
             lease_s: Seconds of a lease; it is extended in the background. None means the setting of the run.
             rank: Take this rank's shard of each batch. Every rank of the trainer runs such a loop, without a
                 broadcast. A batch ends when all ranks have acknowledged their shards. If one rank gives its shard back,
-                the batch goes back for all ranks.
+                the batch goes back for all ranks. A new loop of a rank first closes an earlier one of this trainer.
 
         Raises:
             NoBatch: No batch came within ``wait_s``. The message says what was missing.

@@ -18,8 +18,9 @@ from lachesis.errors import RanksDisagree
 from lachesis.wire.batches import TakeBatch
 from lachesis.wire.ranks import TakeQuery
 from tests.clients.proxy import CuttingProxy
-from tests.clients.run import counts, group, submitted
+from tests.clients.run import counts, group, leased, submitted
 from tests.properties import examples
+from tests.waiting import wait_until
 
 OF_THE_REQUEST = {"wait_s", "after", "step"}
 
@@ -177,6 +178,31 @@ async def test_a_shard_that_is_taken_twice_and_acknowledged_is_not_given_back(ru
         assert (theirs.info.batch, theirs.info.lease) == (first.info.batch, first.info.lease)
         await theirs.ack()
         assert await counts(other) == {"queued": 0, "leased": 0, "delivered": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_new_loop_of_a_rank_keeps_its_batch_when_the_former_one_closes(run: Settings) -> None:
+    """After a `break`, asyncio closes the iterator later. The loop of another rank goes on."""
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        left = trainer.batches(prefetch=1, wait_s=20, rank=Rank(0, 2))
+        other = trainer.batches(prefetch=0, wait_s=20, rank=Rank(1, 2))
+        for loop in (left, other):
+            await (await anext(loop)).ack()
+        await submitted(environment, [group(3), group(4)])
+        await wait_until(lambda: leased(trainer, 2))
+        async with aclosing(trainer.batches(prefetch=0, wait_s=20, rank=Rank(0, 2))) as batches:
+            batch = await anext(batches)
+            await left.aclose()
+            await batch.ack()
+        with pytest.raises(StopAsyncIteration):
+            await anext(left)
+        theirs = await anext(other)
+        assert theirs.info.batch == batch.info.batch
+        await theirs.ack()
+        await other.aclose()
+        assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 4}
 
 
 @pytest.mark.slow
