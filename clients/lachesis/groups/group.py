@@ -15,16 +15,16 @@ from lachesis._torch import labelled
 from lachesis._transport.bodies import Path
 from lachesis.errors import InvalidField
 from lachesis.groups.rows import as_array, ragged
-from lachesis.wire.blob import dtype_name
+from lachesis.wire.blob import LENGTH_BYTES, MAX_DIMENSIONS, MAX_HEADER_BYTES, METADATA, dtype_name
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import (
     DETAIL_FIELDS,
     DETAILS,
-    LENGTHS,
     NATIVE_COLUMNS,
     Column,
     Ragged,
     check_same_rows,
+    is_column,
     pack,
     place_of,
 )
@@ -39,7 +39,7 @@ PerSequence = NDArray[Any] | Sequence[float]
 PerRank = NDArray[Any] | Sequence[Sequence[Sequence[float]]] | Sequence[NDArray[Any]] | Sequence[Sequence[NDArray[Any]]]
 """The same with several numbers per token."""
 
-_COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+_MOST_HEADER_BYTES = MAX_HEADER_BYTES - 64  # the rest is for the id of the environment
 _DETAIL_NAMES = tuple(name for name in DETAIL_FIELDS if name != "env_id")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")  # text in Python has no pairs, so each is a half
 _HALF_PAIR = "holds half of a surrogate pair"
@@ -121,7 +121,12 @@ class Group:
         keys = self._keys(columns.get("policy_versions"))
         if environment is not None:
             keys["environment"] = str(environment)
-        return pack(columns, self._details(), keys, _checked_tensors(self.tensors))
+        payload = pack(columns, self._details(), keys, _checked_tensors(self.tensors))
+        header_bytes = int.from_bytes(payload[:LENGTH_BYTES], "little")
+        if header_bytes > _MOST_HEADER_BYTES:
+            too_large = f"needs a header of {header_bytes} bytes; the limit is {_MOST_HEADER_BYTES}"
+            raise InvalidField(too_large, ("tensors" if self.metadata is None else "metadata",))
+        return payload
 
     def _keys(self, versions: Ragged | None) -> dict[str, str]:
         if not _is_id(self.id):
@@ -209,8 +214,8 @@ def _oldest(versions: Ragged | None) -> int | None:
 
 def _checked_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     for name in tensors:
-        if name == DETAILS or name in _COLUMN_NAMES or _is_lengths_of_column(name):
-            raise InvalidField("is the name of a column, or of its lengths", ("tensors", name))
+        if name in (DETAILS, METADATA) or is_column(name):
+            raise InvalidField("is the name of a column, or reserved: choose another name", ("tensors", name))
         if _SURROGATE.search(name):
             raise InvalidField(f"the name {name!a} {_HALF_PAIR}", ("tensors",))
     return {name: _checked_tensor(value, ("tensors", name)) for name, value in tensors.items()}
@@ -218,16 +223,13 @@ def _checked_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[A
 
 def _checked_tensor(value: NDArray[Any], path: Path) -> NDArray[Any]:
     array = as_array(value, path, labelled)
+    if array.ndim > MAX_DIMENSIONS:
+        raise InvalidField(f"has {array.ndim} dimensions; the limit is {MAX_DIMENSIONS}", path)
     try:
         dtype_name(array.dtype)
     except TypeError as error:
         raise InvalidField(f"cannot be stored: {error}", path) from None
     return array
-
-
-def _is_lengths_of_column(name: str) -> bool:
-    column, _, suffix = name.rpartition(".")
-    return suffix in LENGTHS and column in _COLUMN_NAMES
 
 
 def _check_messages(conversations: Any, path: Path) -> None:

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from app.api.codec.group_blob import decode_blobs
 from lachesis import Group
+from lachesis.environments.outbox import Parcel
 from lachesis.errors import InvalidField
 from lachesis.wire import errors as ours
+from lachesis.wire.blob import read_header
+from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import NATIVE_COLUMNS, Ragged, nested, pack, unpack
 from lachesis.wire.problems import place
 from tests.properties import examples
@@ -226,6 +229,10 @@ WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
     "a tensor on a GPU": ({"tensors": {"h": Unreadable(TypeError)}}, "tensors.h: cannot be read as an array: use cpu"),
     "a tensor named like a column": ({"tensors": {"masks": np.zeros(1)}}, "tensors.masks: is the name of a column"),
     "lengths of a column": ({"tensors": {"tokens.lengths": np.zeros(1)}}, "is the name of a column"),
+    "a compact column": ({"tensors": {"masks.trained": np.zeros(1, np.uint8)}}, "is the name of a column"),
+    "a tensor named like the metadata": ({"tensors": {"__metadata__": np.zeros(1)}}, "__metadata__: is .* reserved"),
+    "metadata beyond a header": ({"metadata": {"a": "x" * 2**22}}, "metadata: needs a header of 4194[0-9]{3} bytes"),
+    "tensors beyond a header": ({"tensors": {"x" * 2**22: np.zeros(1)}}, "tensors: needs a header of 4194[0-9]{3}"),
     "a tensor of text": ({"tensors": {"x": np.array(["a"])}}, "tensors.x: cannot be stored: safetensors has no"),
     "complex numbers": ({"tensors": {"x": np.zeros(1, complex)}}, "tensors.x: cannot be stored: safetensors has no"),
     "a tensor of objects": ({"tensors": {"x": np.array([None])}}, "tensors.x: cannot be stored: safetensors has no"),
@@ -244,3 +251,20 @@ WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_sent_is_refused_with_its_place(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidField, match=message):
         group(**changed).packed(0)
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="numpy 1 has no arrays of 33 dimensions")
+def test_more_dimensions_than_a_file_may_have_are_refused() -> None:
+    with pytest.raises(InvalidField, match=r"tensors\.x: has 33 dimensions; the limit is 32"):
+        group(tensors={"x": np.zeros((1,) * 33)}).packed(0)
+
+
+def test_the_largest_header_has_room_for_any_environment() -> None:
+    def packed(characters: int) -> bytes:
+        return group(id="a", metadata={"a": "x" * characters}).packed(None)
+
+    characters = 2**22 - 64 - int.from_bytes(packed(0)[:8], "little")
+    payload = packed(characters)
+    assert read_header(Parcel("a", payload).addressed(MAX_INTEGER)).metadata["metadata"]
+    with pytest.raises(InvalidField, match="metadata: needs a header of"):
+        packed(characters + 8)
