@@ -1,5 +1,6 @@
 """The columns of a batch as numpy arrays over all its sequences: views of the reply, or new arrays if compact."""
 
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -116,6 +117,9 @@ class Columns(PackedColumns):
         lengths. ``NAME.inner_lengths`` is included for columns with several values per token. bf16 and f8 have their
         real dtype. A shard without groups has the columns of `names` and their lengths, without values.
 
+        Columns that cannot be joined are left out: single numbers, and the sender's own tensors whose dtypes or shapes
+        differ. Read them from `groups`.
+
         Raises:
             ModuleNotFoundError: PyTorch is not installed.
         """
@@ -125,12 +129,15 @@ class Columns(PackedColumns):
         return tensors
 
     def _tensors(self) -> dict[str, Any]:
-        tensors = {name: shared(self.column(name), self.groups[0].dtype(name)) for name in self.names}
+        tensors: dict[str, Any] = {}
         for name in self.names:
-            if name != "tokens" and any(group.has_lengths(name) for group in self.groups):
-                tensors[lengths_name(name)] = shared(self.lengths_of(name))
-            if all((inner := lengths_name(name, 1)) in group for group in self.groups):
-                tensors[inner] = shared(self.column(inner))
+            with suppress(ValueError):  # it cannot be joined
+                found = {name: shared(self.column(name), self.groups[0].dtype(name))}
+                if name != "tokens" and any(group.has_lengths(name) for group in self.groups):
+                    found[lengths_name(name)] = shared(self.lengths_of(name))
+                if all((inner := lengths_name(name, 1)) in group for group in self.groups):
+                    found[inner] = shared(self.column(inner))
+                tensors |= found
         return tensors
 
     def _facts(self) -> dict[str, object]:

@@ -1,7 +1,9 @@
 """Batches as numpy columns, held against plain lists."""
 
 import contextlib
+import sys
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -217,6 +219,26 @@ def test_tensors_share_the_memory_of_the_columns() -> None:
     columns.tokens[0] = 77
     assert tensors["tokens"][0] == 77
     assert sorted(tensors) == ["cu_seqlens", "group_lengths", "lengths", "masks", "scores", "tokens", "values"]
+
+
+UNJOINED: dict[str, tuple[Any, Any]] = {
+    "single numbers": (np.array(0.5), np.array(0.7)),
+    "inner shapes": (np.zeros((2, 3)), np.zeros((2, 4))),
+    "dimensions": (np.zeros((2, 3)), np.zeros(2)),
+    "bits and numbers": (np.zeros(2, [("BF16", "<u2")]), np.zeros(2)),
+}
+
+
+@pytest.mark.parametrize("values", UNJOINED.values(), ids=list(UNJOINED))
+def test_tensors_of_the_sender_that_cannot_be_joined_are_left_out(
+    values: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(from_numpy=np.asarray))  # it need not be installed
+    columns = columns_of([packed([[1, 2]], tensors={"own": value, "more": np.arange(2)}) for value in values])
+    tensors = columns.to_torch()
+    assert sorted(tensors) == ["cu_seqlens", "group_lengths", "lengths", "masks", "more", "scores", "tokens"]
+    assert tensors["more"].tolist() == [0, 1, 0, 1]
+    assert [group.column("own").shape for group in columns.groups] == [value.shape for value in values]
 
 
 def test_a_reply_without_a_batch_says_why() -> None:
