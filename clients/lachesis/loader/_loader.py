@@ -1,5 +1,6 @@
 """The loader: it fetches samples in parallel, ahead of the training step, and stacks them to batches."""
 
+import asyncio
 import copy
 import hashlib
 import math
@@ -117,6 +118,7 @@ class Loader(Generic[K]):
         share = Share.of(len(source.keys), rank, world_size, equal=equal_ranks)
         self._order = Order(len(source.keys), seed, share)
         self._loop: weakref.ref[Any] | None = None
+        self._last_end: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None  # of an asynchronous loop
         if not len(self):
             here = f"{len(self._order)} of {len(source.keys)} samples"
             raise ValueError(f"no batch: an epoch here has {here}, and batch_size is {batch_size}")
@@ -188,7 +190,7 @@ class Loader(Generic[K]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and spawned workers get: everything but the running loop."""
-        return {**self.__dict__, "_loop": None}
+        return {**self.__dict__, "_loop": None, "_last_end": None}
 
     def __iter__(self) -> Iterator[LoadedBatch[K]]:
         """Begin a loop.
@@ -226,6 +228,7 @@ class Loader(Generic[K]):
             await loop.aclose()
         else:
             self.close()
+        await self._last_to_end()
 
     def __enter__(self) -> Self:
         return self
@@ -252,15 +255,26 @@ class Loader(Generic[K]):
                 yield self._hand_out(window, taken)
 
     async def _in_tasks(self) -> AsyncGenerator[LoadedBatch[K]]:
+        await self._last_to_end()
+        ended = asyncio.Event()
+        self._last_end = asyncio.get_running_loop(), ended
         source, window = self.source, self._window()
         if isinstance(source, Source):
             source = AsyncSource(source.keys, partial(threads_for_tasks, source.fetch, self._readers))
         ready = in_tasks(window, source.opening, source.keys.__getitem__, self._readers)
-        with _progress.bar(self._progress, self._samples_of_loop()) as advance:
-            async with aclosing(ready):
-                async for taken in ready:
-                    advance(len(taken))
-                    yield self._hand_out(window, taken)
+        try:
+            with _progress.bar(self._progress, self._samples_of_loop()) as advance:
+                async with aclosing(ready):
+                    async for taken in ready:
+                        advance(len(taken))
+                        yield self._hand_out(window, taken)
+        finally:
+            ended.set()
+
+    async def _last_to_end(self) -> None:
+        """Wait for the end of an asynchronous loop that was left by ``break``: a task of Python's closes it."""
+        if self._last_end is not None and self._last_end[0] is asyncio.get_running_loop():
+            await self._last_end[1].wait()
 
     def _in_portal(self) -> Generator[LoadedBatch[K]]:
         with closing(Portal()) as portal:

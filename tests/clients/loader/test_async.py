@@ -1,6 +1,7 @@
 """The same loop on an event loop, and sources that have something to open."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -56,6 +57,36 @@ async def test_leaving_the_block_ends_all_tasks_and_threads(colour: str) -> None
                 loader.close()
         assert nothing_runs()
         assert [batch async for batch in batches] == []
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError])
+async def test_a_loop_that_was_left_has_ended_when_the_loader_is_closed(error: type[Exception] | None) -> None:
+    """After ``break`` a task of Python's closes the generator. The next loop waits for it, too."""
+    events: list[str] = []
+
+    async def fetch(key: int) -> Any:
+        return sample(key)
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Callable[[int], Awaitable[Any]]]:
+        events.append("opened")
+        try:
+            yield fetch
+        finally:
+            await asyncio.sleep(0)
+            events.append("closed")
+
+    with contextlib.suppress(ZeroDivisionError):
+        async with Loader(AsyncSource(range(1000), opening), 4, ragged=Pad()) as loader:
+            async for _ in loader:
+                break
+            async for batch in loader:
+                assert batch.keys == [4, 5, 6, 7]
+                if error is not None:
+                    raise error
+                break
+    assert events == ["opened", "closed"] * 2
+    assert nothing_runs()
 
 
 async def test_a_trainer_that_is_cancelled_leaves_nothing_behind() -> None:
