@@ -12,7 +12,16 @@ from lachesis._public import Shown
 from lachesis.groups.packed import PackedColumns
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchGroup, ReplayedGroup
-from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Ragged, lengths_name, nested
+from lachesis.wire.columns import (
+    DETAILS,
+    LENGTHS,
+    MEASURES,
+    NATIVE_COLUMNS,
+    Ragged,
+    are_lengths,
+    lengths_name,
+    nested,
+)
 
 _DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
 _DEEPEST = 3
@@ -254,7 +263,7 @@ class GroupView(PackedColumns):
         if _DEPTHS.get(name) == _DEEPEST:
             count = len(self.column(lengths_name(name, 1)))
         lengths = self.lengths_of(name)
-        if lengths.ndim == 1 and len(lengths) == self.info.size and int(lengths.sum(dtype=np.int64)) == count:
+        if count is not None and are_lengths(lengths, self.info.size, count):
             return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         return np.arange(self.info.size + 1) if count == self.info.size else None
 

@@ -285,6 +285,14 @@ def nested(ragged: Ragged) -> Any:
     return rows
 
 
+def are_lengths(array: NDArray[Any], rows: int, values: int) -> bool:
+    """Return whether an array of a sender has the lengths of ``rows`` rows, which have ``values`` values together."""
+    if array.shape != (rows,) or array.dtype.kind not in "iu":
+        return False
+    lengths: list[int] = array.tolist()  # their sum may overflow an array
+    return min(lengths, default=0) >= 0 and sum(lengths) == values
+
+
 def _cut(rows: Any, lengths: NDArray[Any]) -> Any:
     """Cut ``rows`` (an array, or a list of them) into pieces of ``lengths``; equal pieces give one array."""
     if isinstance(rows, np.ndarray) and lengths.size and lengths[0] and (lengths == lengths[0]).all():

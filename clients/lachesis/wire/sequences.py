@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis.wire import blob
-from lachesis.wire.columns import DETAILS, MEASURES, Ragged, lay_out, lengths_name, unpack
+from lachesis.wire.columns import DETAILS, MEASURES, Ragged, are_lengths, lay_out, lengths_name, unpack
 
 _PER_SEQUENCE = ("messages", "overrides", "images")
 
@@ -69,19 +69,15 @@ def _cut(
     rows: NDArray[np.int64],
 ) -> NDArray[Any]:
     """Cut one of the sender's own tensors, if it has one or more rows for each sequence."""
-    count = array.shape[0] if array.ndim else None
+    if not array.ndim:
+        return array
+    count = array.shape[0]
     own = tensors.get(lengths_name(name))
     for lengths in (own, tokens):
-        if lengths is not None and len(tokens) == _rows_measured(lengths, count):
-            return array[_spans(lengths, rows)]
+        if lengths is not None and are_lengths(lengths, len(tokens), count):
+            # Rows without values take no bytes, so there may be more of them than positions have room.
+            return array[_spans(lengths, rows)] if array.size else array[: int(lengths[rows].sum(dtype=np.int64))]
     return array[rows] if count == len(tokens) else array
-
-
-def _rows_measured(lengths: NDArray[Any], count: int | None) -> int | None:
-    """Return the number of rows that these lengths cut ``count`` values into; None if the sums differ."""
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
-        return None
-    return len(lengths) if int(lengths.sum(dtype=np.int64)) == count else None
 
 
 def _cut_details(text: bytes, positions: Sequence[int], sequences: int) -> bytes:

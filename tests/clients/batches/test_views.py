@@ -221,6 +221,13 @@ def test_tensors_share_the_memory_of_the_columns() -> None:
     assert sorted(tensors) == ["cu_seqlens", "group_lengths", "lengths", "masks", "scores", "tokens", "values"]
 
 
+def test_a_column_with_wrong_lengths_of_its_own_belongs_to_the_group_as_a_whole() -> None:
+    wrong = {"x": np.arange(3), "x.lengths": np.array([2**64 - 1, 4], np.uint64)}
+    (group,) = columns_of([packed([[1], [2]], tensors=wrong)]).groups
+    assert group.bounds_of("x") is None
+    assert "x" not in group.sequences()[0].names
+
+
 UNJOINED: dict[str, tuple[Any, Any]] = {
     "single numbers": (np.array(0.5), np.array(0.7)),
     "inner shapes": (np.zeros((2, 3)), np.zeros((2, 4))),

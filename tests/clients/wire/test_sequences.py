@@ -73,6 +73,29 @@ def test_tensors_of_the_sender_are_cut_where_they_have_rows_of_the_sequences() -
     assert got["number"] == 7
 
 
+WRAPPED = {
+    "a negative length": np.array([-1, 3, 2]),
+    "a negative length of 64 bits": np.array([2**64 - 1, 3, 2], np.uint64),
+    "lengths that add up to 4 + 2**64": np.array([2**63, 2**63 + 2, 2], np.uint64),
+    "lengths of signed integers that do": np.array([2**63 - 1, 2**63 - 1, 6]),
+}
+
+
+@pytest.mark.parametrize("lengths", WRAPPED.values(), ids=list(WRAPPED))
+@pytest.mark.parametrize("positions", [[0], [1, 2]])
+def test_lengths_of_a_sender_that_only_seem_to_fit_cut_nothing(lengths: Any, positions: list[int]) -> None:
+    payload = blob.write(sample(x=np.arange(4), **{"x.lengths": lengths}))
+    got = unpack(take_sequences(payload, positions)).tensors
+    assert got["x"].tolist() == [0, 1, 2, 3]
+    assert got["x.lengths"].tolist() == lengths[positions].tolist()
+
+
+def test_rows_without_values_are_cut_however_many_there_are() -> None:
+    lengths = np.array([2**60, 2**61, 1])
+    payload = blob.write(sample(x=np.empty((2**60 + 2**61 + 1, 0), np.uint8), **{"x.lengths": lengths}))
+    assert unpack(take_sequences(payload, [1, 2])).tensors["x"].shape == (2**61 + 1, 0)
+
+
 def test_bits_that_numpy_cannot_name_keep_their_dtype() -> None:
     header = blob.header_of([("x", "BF16", (3,), 6)])
     bits = blob.tensor(header + b"abcdef", blob.read_header(header + b"abcdef").tensors["x"])
