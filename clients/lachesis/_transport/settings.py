@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
@@ -151,9 +152,20 @@ def _warn_of_misspelt(variables: Mapping[str, str]) -> None:
     """Warn of names close to those of settings. Other names may be variables of the service."""
     ours = [_PREFIX + field.name.upper() for field in fields(Settings)]
     for variable in sorted(set(variables) - set(ours)):
-        edits, near = min((edit_distance(variable.upper(), name), name) for name in ours)
+        near = [name for name in ours if may_be_near(variable.upper(), name)]
+        edits, name = min(((edit_distance(variable.upper(), name), name) for name in near), default=(math.inf, ""))
         if edits <= _MOST_EDITS:
-            log.warning("%s is not a setting; did you mean %s?", variable, near)
+            log.warning("%s is not a setting; did you mean %s?", variable, name)
+
+
+def may_be_near(one: str, other: str) -> bool:
+    """Return False only if more than `_MOST_EDITS` are between two names: too many characters are in one alone.
+
+    It is much quicker than the distance: a container may have thousands of variables, which Kubernetes sets.
+    """
+    if abs(len(one) - len(other)) > _MOST_EDITS:
+        return False
+    return (Counter(one) - Counter(other)).total() <= _MOST_EDITS
 
 
 def edit_distance(one: str, other: str) -> int:

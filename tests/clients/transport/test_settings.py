@@ -2,10 +2,12 @@
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Environment, Settings, Trainer
-from lachesis._transport.settings import edit_distance
+from lachesis._transport.settings import edit_distance, may_be_near
 from lachesis.errors import InvalidField
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/python-sdk.md"
@@ -98,6 +100,28 @@ def test_the_edit_distance_is_the_fewest_edits(one: str, other: str) -> None:
         return min(edits)
 
     assert edit_distance(one, other) == fewest(one, other)
+
+
+@given(st.text("abc", max_size=8), st.text("abc", max_size=8))
+def test_no_name_within_two_edits_is_passed_over(one: str, other: str) -> None:
+    assert may_be_near(one, other) or edit_distance(one, other) > 2
+
+
+def test_variables_of_other_programs_take_no_time() -> None:
+    """Kubernetes sets seven variables for each service of a namespace."""
+    services = {f"{service}_{name}": "1" for service in range(1000) for name in ("PORT_80_TCP_ADDR", "SERVICE_HOST")}
+    compared: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is edit_distance.__code__:
+            compared.append(frame.f_locals["one"])
+
+    sys.setprofile(note)
+    try:
+        Settings.from_env(services | {"LACHESIS_ULR": "1"})
+    finally:
+        sys.setprofile(None)
+    assert set(compared) == {"LACHESIS_ULR"}
 
 
 def test_a_url_of_the_atropos_surface_names_the_run_as_well(make: Callable[..., Settings]) -> None:
