@@ -24,6 +24,7 @@ from lachesis.wire.errors import StoreMisconfigured
 _ENGINE, _SOCKET = "engine.json", "socket.json"
 _SOCKET_PATH_BYTES = 100  # the kernel takes 107 (macOS 103)
 _LOG_BYTES = 4 * 1024 * 1024
+_LOG_END_BYTES = 16 * 1024
 
 
 class ServerDir:
@@ -167,9 +168,14 @@ class ServerDir:
         return open(path, "ab", opener=private)
 
     def log_end(self) -> str:
-        """Return the end of the server's log, on one line."""
-        lines = (self.home / "redis.log").read_text(errors="replace").split("\n")
-        return " | ".join([line.strip() for line in lines if line.strip()][-3:])
+        """Return the end of the server's log, on one line, or why there is none: an operator may have moved it away."""
+        try:
+            with (self.home / "redis.log").open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_END_BYTES))
+                text = log.read().decode(errors="replace")
+        except OSError as error:
+            return f"{self.home / 'redis.log'} cannot be read: {error.strerror}"
+        return " | ".join([line.strip() for line in text.split("\n") if line.strip()][-3:])
 
 
 def has_data(data_dir: Path) -> bool:

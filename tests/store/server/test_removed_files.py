@@ -49,6 +49,15 @@ def test_a_server_that_dies_after_its_temporary_directory_is_back_at_the_same_pl
     assert not socket.parent.exists()
 
 
+def test_a_server_that_dies_after_its_log_was_moved_away_is_back(tmp_path: Path) -> None:
+    """An operator may rotate logs, or remove one to free disk space."""
+    with EmbeddedRedis.start(tmp_path) as server:
+        (tmp_path / "redis" / "redis.log").rename(tmp_path / "rotated.log")
+        killed = server.pid
+        os.kill(killed, signal.SIGKILL)
+        wait_until("another one runs", lambda: server.pid != killed and answers(server), 60)
+
+
 @pytest.mark.parametrize("removed", ["appendonlydir", "appendonlydir/appendonly.aof.1.incr.aof"])
 def test_a_server_whose_data_was_removed_goes_on_and_the_log_says_so_once(
     tmp_path: Path, removed: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
