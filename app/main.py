@@ -102,7 +102,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     hosts = HostNames(settings.allowed_hosts or (), settings.host)
     direct = _frequent_routes()
     guarded = [route for route in system.router.routes if isinstance(route, GuardedRoute)]
-    open_paths = [route.path for route in guarded if route.permission is Permission.OPEN]
+    paths = {one: [route.path for route in guarded if route.permission is one] for one in Permission}
     app = DocumentedApp(
         title="Lachesis",
         version=lachesis_version(),
@@ -120,7 +120,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
             Middleware(BrowserGuard, hosts=hosts, may_be_linked=operators.may_be_linked),
             Middleware(
                 AccessControl,
-                open_paths=open_paths,
+                open_paths=paths[Permission.OPEN],
+                outage_paths=paths[Permission.METRICS],
                 is_page=operators.is_page,
                 published_on=settings.published_on,
             ),

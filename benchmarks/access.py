@@ -106,7 +106,7 @@ async def cost_us(app: ASGIApp, services: Any, rounds: Sequence[Sequence[str]]) 
 async def show(name: str, access: AccessServices, rounds: Sequence[Sequence[str]]) -> None:
     """Measure requests with these tokens."""
     services = SimpleNamespace(access=access)
-    control = AccessControl(guarded, ["/healthz", "/readyz"], is_page, None)
+    control = AccessControl(guarded, ["/healthz", "/readyz"], ["/metrics"], is_page, None)
     loop_us = await cost_us(nothing, services, rounds)
     print(f"{name}: {await cost_us(control, services, rounds) - loop_us:.1f} us a request")
 
@@ -135,7 +135,7 @@ async def measure(url: str, folder: Path) -> None:
         if name == "token":
             limits, control = (
                 RateLimitSettings(max_requests_per_s=1e9, max_bytes_per_s=1e12),
-                AccessControl(limited, [], is_page, None),
+                AccessControl(limited, [], [], is_page, None),
             )
             _, counted = await access.tokens.create(NewToken("environment", ("math-*",), limits=limits), None)
             for kind, sent in (("token without limits", token), ("token with two limits", counted)):

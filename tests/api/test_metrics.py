@@ -17,6 +17,7 @@ from app.settings import ServiceSettings
 from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from app.telemetry import METRICS
+from tests.api.access.conftest import Tokens, bearer
 from tests.api.atropos_calls import group as atropos_group
 from tests.api.atropos_calls import post, register, register_env
 from tests.api.conftest import Start, running_service
@@ -326,6 +327,33 @@ async def test_a_scrape_waits_less_for_a_stalled_redis_than_requests_do(own_serv
             return (await scrape(client)).value("lachesis_store_up") == 1
 
         await wait_until(back)
+
+
+@pytest.mark.slow
+async def test_a_token_that_the_process_knows_reads_metrics_also_without_redis(own_server: EmbeddedRedis) -> None:
+    tokens = Tokens(own_server.url)
+    operator, unseen = await tokens.make("operator"), await tokens.make("metrics")
+    await tokens.connection.aclose()
+    async with running_service(own_server.url, store_patience_s=60) as client:
+        client.headers.update(bearer(operator))
+        await make_run(client)
+        os.kill(own_server.pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(50):
+                for _ in range(2):  # before and after what the process knows of tokens is too old for other requests
+                    assert_without_runs(await scrape(client))
+                refused = await client.get("/metrics", headers=bearer(unseen))
+                assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+                wrong = await client.get("/metrics", headers={"Authorization": "Bearer wrong"})
+                assert wrong.status_code == 401
+        finally:
+            os.kill(own_server.pid, signal.SIGCONT)
+
+        async def back() -> bool:
+            return (await scrape(client)).value("lachesis_store_up") == 1
+
+        await wait_until(back)
+        assert "run" in (await scrape(client)).named("run")
 
 
 async def test_what_redis_refuses_to_tell_is_not_passed_over_in_silence(

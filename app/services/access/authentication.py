@@ -6,7 +6,7 @@ one. To add a kind, write an `IdentitySource` and add it in `app.services.access
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from app.core.access.identity import OPEN, Identity
@@ -14,10 +14,11 @@ from app.services.access.credentials import GivenCredentials
 from app.services.access.token_source import TokenSource
 from app.services.background import Periodic
 from lachesis.wire.access import AccessMode
-from lachesis.wire.errors import Unauthorized
+from lachesis.wire.errors import StoreUnavailable, Unauthorized
 
 NO_CREDENTIALS = "the request has no credentials"
 _WATCH_S = 1.0
+_OUTAGE_PATIENCE_S, _KNOWN_PATIENCE_S = 4.0, 0.5
 
 
 class IdentitySource(Protocol):
@@ -68,6 +69,11 @@ class Authenticator:
     def required(self) -> bool:
         """Whether requests need credentials, as far as this process knows."""
         return not self.insecure and (self._configured or self._tokens.closes)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this process knows which credentials are valid now. Redis tells it every second."""
+        return not self.required or self._tokens.is_fresh
 
     @property
     def mode(self) -> AccessMode:
@@ -121,6 +127,25 @@ class Authenticator:
                     raise Unauthorized("the credentials have expired")
                 return identity
         raise Unauthorized("the credentials are not a token of this service")
+
+    async def identify_in_outage(self, credentials: GivenCredentials | None) -> Identity:
+        """Return who sends a request that is answered also while Redis does not answer.
+
+        Afterwards, `is_current` says whether Redis answered. If it did not, credentials that this process had found
+        valid before count, although they may have been revoked since.
+
+        Raises:
+            Unauthorized: Credentials are missing, or they are not valid.
+            StoreUnavailable: Redis did not answer, and this process does not know the credentials.
+        """
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(_OUTAGE_PATIENCE_S):
+                await self.refresh()
+        try:
+            async with asyncio.timeout(None if self.is_current else _KNOWN_PATIENCE_S):
+                return await self.identify(credentials)
+        except TimeoutError:
+            raise StoreUnavailable("Redis does not answer, and this process does not know the credentials") from None
 
     @contextmanager
     def watching(self, identity: Identity, ended: Callable[[], None]) -> Iterator[None]:

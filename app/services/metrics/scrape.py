@@ -75,17 +75,18 @@ class Metrics:
         self._known: dict[str, _SleepingRun] = {}  # by run; those read longest ago come first
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
-    async def page(self, own: Callable[[Iterable[str]], Sequence[str]] = list) -> bytes:
+    async def page(self, own: Callable[[Iterable[str]], Sequence[str]] = list, *, reads_runs: bool = True) -> bytes:
         """Return the page, without runs if Redis does not answer within seconds: metrics must survive an outage.
 
         Args:
             own: Returns those of the runs that the page is to show.
+            reads_runs: False if Redis is known not to answer.
         """
         found: list[Lines] = []
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                found = await self._of_runs_shown(own)
-            store_up = True
+                found = await self._of_runs_shown(own) if reads_runs else []
+            store_up = reads_runs
         except (LachesisError, TimeoutError) as error:
             log.warning("metrics are without runs: %s", str(error) or f"no answer within {_PATIENCE_S:g} s")
             store_up = False

@@ -44,15 +44,22 @@ class AccessControl:
     Args:
         app: The application.
         open_paths: Paths that need no identity.
+        outage_paths: Paths that are answered also while Redis does not answer (`Authenticator.identify_in_outage`).
         is_page: Whether a request is for a page without data. It needs no identity where others need credentials.
         published_on: The address under which a container's port is published; None outside of containers.
     """
 
     def __init__(
-        self, app: ASGIApp, open_paths: Collection[str], is_page: Callable[[Scope], bool], published_on: str | None
+        self,
+        app: ASGIApp,
+        open_paths: Collection[str],
+        outage_paths: Collection[str],
+        is_page: Callable[[Scope], bool],
+        published_on: str | None,
     ) -> None:
         self._app = app
         self._open_paths = frozenset(open_paths)
+        self._outage_paths = frozenset(outage_paths)
         self._is_page = is_page
         self._is_published_here = published_on is not None and is_loopback(published_on)
 
@@ -65,10 +72,14 @@ class AccessControl:
                 credentials = credentials_of(scope)
                 if credentials is None:  # required stays required: refuse without asking Redis
                     raise Unauthorized(NO_CREDENTIALS)
-            await authenticator.refresh()
+            identify = authenticator.identify
+            if authenticator.required and scope["path"] in self._outage_paths:
+                identify = authenticator.identify_in_outage
+            else:
+                await authenticator.refresh()
             if authenticator.required:
                 if not is_page:
-                    identity = scope[IDENTITY] = await authenticator.identify(credentials or credentials_of(scope))
+                    identity = scope[IDENTITY] = await identify(credentials or credentials_of(scope))
                     count_connection(scope, identity.account)
             else:
                 if not (authenticator.insecure or self._is_published_here):
