@@ -30,7 +30,9 @@ class Service:
 
     HELD = ("/late", "/unwatched", "/watched")
 
-    def __init__(self, tls: TlsContexts | None = None, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, tls: TlsContexts | None = None, trust: ssl.SSLContext | None = None, keep_alive_s: int = 60
+    ) -> None:
         self.trust = trust
         self.broken: queue.Queue[str] = queue.Queue()
         self.answered: queue.Queue[str] = queue.Queue()
@@ -48,7 +50,7 @@ class Service:
             ws="none",
             lifespan="off",
             log_config=None,
-            timeout_keep_alive=60,
+            timeout_keep_alive=keep_alive_s,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],))

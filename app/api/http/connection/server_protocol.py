@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with ten additions.
+"""uvicorn's HTTP protocol, with eleven additions.
 
 - Limits of open connections, if the application has any (`app.api.http.connection.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).
@@ -8,6 +8,7 @@
 - A request learns whether its reply was read (`app.api.http.connection.client_connection`).
 - Trailers of a chunked body are ignored. They are not headers: they come after these were checked.
 - Before a shutdown cancels requests, a body that is still on its way is refused.
+- A body that continues after its reply, such as a refusal, may pause as long as a connection may be idle.
 - A body that comes in one piece is not copied.
 - TLS, which keeps all of these (`app.api.http.connection.tls`). A request learns the certificate of its client.
 
@@ -52,6 +53,7 @@ PROTOCOL_NAMES = (
     *("app_state", "client", "config", "cycle", "headers", "loop", "parser", "pipeline", "scope", "transport"),
     *("connection_made", "connection_lost", "data_received", "eof_received", "shutdown", "on_response_complete"),
     *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
+    *("timeout_keep_alive", "timeout_keep_alive_handler", "timeout_keep_alive_task"),
 )
 """What `Protocol` uses of uvicorn's protocol."""
 CYCLE_NAMES = (
@@ -195,6 +197,11 @@ class Protocol(HttpToolsProtocol):
         parses_body = self._receiving and self._unfinished is None
         if not (self._limits.is_timing or self._replying or parses_body):
             self._limits.start_timer()
+        if parses_body and not self._replying and not self.transport.is_closing():
+            # No one waits for this body any more, so no one else notices that it stops.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         goes_on = before is not None and before is self._unfinished  # maybe after a request that is being answered
         unfinished = self._limits.is_timing or goes_on
         if unfinished and not self.transport.is_closing() and not self._limits.count_received(len(data)):

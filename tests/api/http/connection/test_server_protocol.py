@@ -85,6 +85,19 @@ def test_the_header_deadline_spares_slow_bodies_and_idle_connections(service: Se
 
 
 @pytest.mark.slow
+def test_a_body_that_stops_after_its_reply_does_not_keep_the_connection() -> None:
+    service = Service(keep_alive_s=1)
+    try:
+        with service.connect() as client:
+            client.sendall(POST % (b"/ping", 2))
+            assert read_reply(client).startswith(b"HTTP/1.1 200")
+            client.sendall(b"x")
+            read_until_closed(client)
+    finally:
+        service.stop()
+
+
+@pytest.mark.slow
 def test_half_a_next_request_does_not_cut_off_the_reply_under_way(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n")
