@@ -26,7 +26,7 @@ def backup(
     """
     from app.process.store import open_store  # late: the other commands need not wait for them
     from app.store.server.backup import BackupFailed, make_backup
-    from app.store.server.data_dir import has_data
+    from app.store.server.data_dir import has_data, refuse_root
     from app.store.server.embedded import running_url
 
     try:
@@ -37,6 +37,7 @@ def backup(
         if url := running_url(home):
             manifest = make_backup(url, home, target, lachesis_version())
         else:
+            refuse_root(home)
             with open_store(settings) as store:
                 manifest = make_backup(store.url, home, target, lachesis_version())
     except (InvalidSettings, BackupFailed, LachesisError) as error:

@@ -198,7 +198,7 @@ def _with_tokens(
     from app.store.access.store import AccessStore
     from app.store.redis.address import store_url
     from app.store.redis.client import RedisClient
-    from app.store.server.data_dir import has_data
+    from app.store.server.data_dir import has_data, refuse_root
     from app.store.server.embedded import running_url
     from app.store.server.probe import place_of
 
@@ -236,6 +236,7 @@ def _with_tokens(
                 "service, or set LACHESIS_DATA_DIR or LACHESIS_REDIS_URL as the service has it; "
                 "`token create --new-data` creates the directory for a service that starts here later"
             )
+        refuse_root(home)
         with open_store(settings) as store:
             return done(asyncio.run(on(store.url)), f"{home}/, which no service uses now")
     except (InvalidSettings, LachesisError) as error:

@@ -23,7 +23,15 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from app.store.redis.keys import FORMAT
-from app.store.server.data_dir import ServerDir, has_data, private, sync_folder, write_whole
+from app.store.server.data_dir import (
+    ServerDir,
+    give_to_owner,
+    has_data,
+    private,
+    refuse_root,
+    sync_folder,
+    write_whole,
+)
 from app.store.server.engine import Engine, find_server
 from lachesis.wire.errors import StoreUnavailable
 
@@ -125,8 +133,10 @@ def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> BackupM
 
     Raises:
         BackupFailed: The backup is damaged, incomplete or of another version; or ``data_dir`` has data.
-        StoreMisconfigured: There is no usable server, or a running service has ``data_dir``.
+        StoreMisconfigured: There is no usable server, a running service has ``data_dir``, or this is root and it
+            belongs to another user.
     """
+    refuse_root(data_dir)
     manifest = _checked(source)
     engine = find_server(binary)[1]
     written_by = Engine.parse(manifest.engine, manifest.engine_version)
@@ -199,6 +209,7 @@ def _refuse_data(data_dir: Path) -> None:
 def _alone(home: Path) -> Iterator[None]:
     """Hold the lock of backups: two at a time would take each other's file."""
     with open(home / "backup.lock", "ab", opener=private) as lock:
+        give_to_owner(lock, home)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

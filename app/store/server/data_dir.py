@@ -196,6 +196,32 @@ def has_data(data_dir: Path) -> bool:
     return True
 
 
+def refuse_root(data_dir: Path) -> None:
+    """Refuse to make files as root in a data directory of another user: the service could not use them.
+
+    Raises:
+        StoreMisconfigured: This is root, and the directory belongs to another user.
+    """
+    place = next((path for path in (data_dir / "redis", data_dir) if path.is_dir()), None)
+    if os.geteuid() != 0 or place is None or (owner := place.stat().st_uid) == 0:
+        return
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=place) as made:
+        if os.fstat(made.fileno()).st_uid == owner:  # such as NFS, which maps root to another user
+            return
+    raise StoreMisconfigured(
+        f"{place.absolute()} belongs to user {owner}, and this is root: the service could not use files of root",
+        remedy=f"Run the command as the user that owns the data, for example with sudo -u '#{owner}'.",
+    )
+
+
+def give_to_owner(made: BinaryIO, folder: Path) -> None:
+    """Give a file that root has made in a folder to the owner of the folder."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        with contextlib.suppress(OSError):  # a file system without owners
+            os.fchown(made.fileno(), owner.st_uid, owner.st_gid)
+
+
 def recorded_engine(home: Path) -> Engine | None:
     """Return which engine wrote the data; None if that is not noted.
 
@@ -297,12 +323,16 @@ def private(path: str, flags: int) -> int:
 
 
 def _make_private(home: Path) -> None:
-    """Take the permissions of others from a directory and all that is in it. An older version may have left them."""
+    """Take the permissions of others from a directory and all that is in it. An older version may have left them.
+
+    Files of other users stay as they are. No other user can reach them in this directory.
+    """
     home.chmod(0o700)
     for folder, folders, files in os.walk(home):
         for name, mode in (*((name, 0o700) for name in folders), *((name, 0o600) for name in files)):
             path = Path(folder, name)
             with contextlib.suppress(FileNotFoundError):  # the server of another service deletes files
-                found = path.lstat().st_mode
-                if stat.S_ISDIR(found) or stat.S_ISREG(found):
+                found = path.lstat()
+                is_ours = os.geteuid() in (0, found.st_uid)
+                if is_ours and (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
                     path.chmod(mode)
