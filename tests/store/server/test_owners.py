@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def folder() -> Iterator[Path]:
 
 def exit_code_as_service(work: Callable[[], None]) -> int:
     """Do something as the user of the service, in a process of its own. Return 0 if it went well."""
-    child = os.fork()
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # other threads of pytest only wait
+        child = os.fork()
     if child == 0:
         code = 1
         try:
