@@ -17,7 +17,7 @@ import aiohttp
 
 from tests.api.atropos_calls import group, marks, registration, sequences
 
-_PATIENCE = aiohttp.ClientTimeout(total=10)
+_PATIENCE = aiohttp.ClientTimeout(total=60)  # on a busy machine, a killed process is replaced after 20 s
 _PAUSE_S = (0.1, 0.6)
 
 

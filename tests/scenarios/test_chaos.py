@@ -101,7 +101,7 @@ class Day:
                 assert not task.done(), task.exception()
             return len(self.ledger.served) >= target
 
-        await wait_until(made, 60)
+        await wait_until(made)
 
     async def _nothing_is_buffered(self) -> bool:
         return (await self.status())["groups"]["buffered"] == 0  # type: ignore[no-any-return]
