@@ -160,7 +160,10 @@ class RankLoads(BaseModel):
     )
     cost: str = Field(description="The cost of a sequence, as the ranks asked for it.")
     imbalance: float = Field(description="The imbalance of these loads.")
-    bound: float = Field(description="A lower bound of the imbalance of any division.")
+    bound: float = Field(
+        description="A lower bound of the imbalance of any division of the same kind: with whole or split groups, and "
+        "with equal or free numbers."
+    )
     taken_by: list[int] = Field(
         description="Ranks that have got their shard. Empty once the batch is neither leased nor kept."
     )

@@ -97,7 +97,10 @@ class BalanceInfo(BaseModel):
     )
     contiguous: float = Field(description="The imbalance if each rank got consecutive sequences in training order.")
     strided: float = Field(description="The imbalance if ranks took sequences in turns.")
-    bound: float = Field(description="A lower bound of the imbalance of any division.")
+    bound: float = Field(
+        description="A lower bound of the imbalance of any division of the same kind: with whole or split groups, and "
+        "with equal or free numbers."
+    )
 
 
 class PackingInfo(BaseModel):

@@ -230,7 +230,7 @@ class RanksStatus(_StatusModel):
     mean_contiguous: float = Field(
         description="Mean imbalance if each rank got consecutive sequences in training order."
     )
-    mean_bound: float = Field(description="Mean lower bound of the imbalance of any division.")
+    mean_bound: float = Field(description="Mean lower bound of the imbalance of divisions of the same kind.")
     last: BalanceInfo = Field(description="The balance of the last divided batch.")
 
 
