@@ -1,9 +1,9 @@
 """Build requests and read replies, without I/O.
 
 Each `Call` may be sent again when its answer was lost. Most of them read, set, or name what they make: a run, an
-environment, a group by its id, a batch by its request id, the end of a lease. So the service recognises a repetition.
-It does not recognise a rewind, which then counts twice. Nor does it recognise that a replay buffer or a curriculum is
-restored, which then discards what arrived in between.
+environment, a group by its id, a batch or a rewind by its request id, the end of a lease. So the service recognises a
+repetition. It does not recognise that a replay buffer or a curriculum is restored again, which discards what arrived in
+between.
 """
 
 import json
