@@ -197,19 +197,19 @@ def has_data(data_dir: Path) -> bool:
 
 
 def refuse_root(data_dir: Path) -> None:
-    """Refuse to make files as root in a data directory of another user: the service could not use them.
+    """Refuse to make files as root among the data of another user: the service of that user could not use them.
 
     Raises:
-        StoreMisconfigured: This is root, and the directory belongs to another user.
+        StoreMisconfigured: This is root, and the data belongs to another user.
     """
-    place = next((path for path in (data_dir / "redis", data_dir) if path.is_dir()), None)
-    if os.geteuid() != 0 or place is None or (owner := place.stat().st_uid) == 0:
+    home = data_dir.absolute() / "redis"
+    if os.geteuid() != 0 or not home.is_dir() or (owner := home.stat().st_uid) == 0:
         return
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=place) as made:
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=home) as made:
         if os.fstat(made.fileno()).st_uid == owner:  # such as NFS, which maps root to another user
             return
     raise StoreMisconfigured(
-        f"{place.absolute()} belongs to user {owner}, and this is root: the service could not use files of root",
+        f"{home} belongs to user {owner}, and this is root: the service could not use files of root",
         remedy=f"Run the command as the user that owns the data, for example with sudo -u '#{owner}'.",
     )
 

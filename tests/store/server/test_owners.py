@@ -80,15 +80,19 @@ def test_root_starts_no_server_on_data_of_the_service(folder: Path, words: tuple
     assert {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")} == before
 
 
-def test_root_restores_nothing_into_a_folder_of_the_service(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(StoreMisconfigured, match=f"{folder} belongs to user {SERVICE}") as caught:
+def test_root_restores_nothing_among_data_of_the_service(folder: Path, tmp_path: Path) -> None:
+    home = folder / "redis"
+    home.mkdir()
+    give_to_service(folder)
+    with pytest.raises(StoreMisconfigured, match=f"{home} belongs to user {SERVICE}") as caught:
         restore_backup(tmp_path, folder, None)
     assert "sudo -u" in caught.value.remedy
-    assert list(folder.iterdir()) == []
+    assert list(home.iterdir()) == []
 
 
-def test_root_may_use_its_own_data(tmp_path: Path) -> None:
+def test_root_may_use_its_own_data_and_folders_without_data(folder: Path, tmp_path: Path) -> None:
+    """In a container, a service that runs as root may keep its data in a folder of the host."""
+    refuse_root(folder)
     refuse_root(tmp_path / "missing")
-    refuse_root(tmp_path)
     ServerDir.take(tmp_path).give_back()
     refuse_root(tmp_path)
