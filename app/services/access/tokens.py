@@ -15,7 +15,7 @@ from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.access import ALL_RUNS, Role
-from lachesis.wire.errors import Conflict, TokenNotFound
+from lachesis.wire.errors import Conflict, TokenNotFound, UnreadableRecord
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 log = logging.getLogger("lachesis.access")
@@ -88,8 +88,8 @@ class TokenAdministration:
         return await self._facts(record, now_ms), text
 
     async def list(self) -> list[TokenFacts]:
-        """Return all tokens by id, also those that expired or were revoked lately."""
-        state, records, used_ms = await self._store.all()
+        """Return all tokens by id, also those that expired or were revoked lately. The log names damaged ones."""
+        state, records, used_ms = await self._store.readable()
         used, queued = await self._used(records), await self._queued(records)
         return [
             TokenFacts(record, used_ms.get(record.token_id), state.now_ms, uses, queued.get(record.token_id, {}))
@@ -97,14 +97,20 @@ class TokenAdministration:
         ]
 
     async def revoke(self, token_id: str) -> None:
-        """Revoke a token. All processes refuse it within 5 s. May be repeated.
+        """Revoke a token. All processes refuse it within 5 s. May be repeated. A damaged record is removed.
 
         Raises:
             TokenNotFound: There is no token of this id.
         """
         attempts = Attempts("revoke a token", "-")
         while attempts.again():
-            record, now_ms = await self._get(token_id)
+            try:
+                record, now_ms = await self._get(token_id)
+            except UnreadableRecord:
+                await self._store.forget_damaged(token_id)
+                log.warning("damaged record of token %s removed", token_id)
+                note("token revoked", {"token": token_id})
+                return
             if record.revoked_ms is not None:
                 return
             if await self._store.put(record, replace(record, revoked_ms=now_ms)):
@@ -167,7 +173,7 @@ class TokenAdministration:
         return await self._limits.queued() if any(record.queue_limits for record in records) else {}
 
     async def _forget_ended(self) -> None:
-        state, records, _ = await self._store.all()
+        state, records, _ = await self._store.readable()
         for record in records:
             if record.is_over(state.now_ms):
                 await self._store.forget(record)

@@ -15,7 +15,7 @@ class TokenUse(NamedTuple):
 
 
 @script
-def put_token(keys: ServiceKeys, *, token_id: str, seen: str, new: str, most: int) -> None: ...
+def put_token(keys: ServiceKeys, *, token_id: str, seen: str | bytes, new: str, most: int) -> None: ...
 
 
 @script

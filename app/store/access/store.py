@@ -1,6 +1,7 @@
 """Tokens in Redis: digests of their secrets, never the secrets."""
 
 import json
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -21,6 +22,8 @@ from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 _TOKEN, _USED = "token:", "used:"
 _NOT_ENCODED = ("token_id", "stored")
 _LIMITS = ("limits", "queue_limits")  # the record of a token without them does not name them
+
+log = logging.getLogger("lachesis.access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +74,31 @@ class AccessStore:
         return _state(fields, time), {token_id: text for token_id, text in found if text is not None}
 
     async def all(self) -> tuple[AccessState, list[TokenRecord], Mapping[str, int]]:
-        """Read every token by id, and when each was last used (ms since 1970)."""
+        """Read every token by id, and when each was last used (ms since 1970).
+
+        Raises:
+            UnreadableRecord: A record is damaged.
+        """
+        state, texts, used = await self._all()
+        return state, [parse_token(token_id, text) for token_id, text in texts.items()], used
+
+    async def readable(self) -> tuple[AccessState, list[TokenRecord], Mapping[str, int]]:
+        """Read as `all` does. Leave damaged records out, and log an error for each."""
+        state, texts, used = await self._all()
+        records = []
+        for token_id, text in texts.items():
+            try:
+                records.append(parse_token(token_id, text))
+            except UnreadableRecord as error:
+                log.error("%s", error)
+        return state, records, used
+
+    async def _all(self) -> tuple[AccessState, Mapping[str, bytes], Mapping[str, int]]:
         found, time = await self._connection.pipeline([("HGETALL", self._keys.access), ("TIME",)])
         named = {name.decode(): value for name, value in found.items()}
-        texts = [(name[len(_TOKEN) :], text) for name, text in sorted(named.items()) if name.startswith(_TOKEN)]
-        records = [parse_token(token_id, text) for token_id, text in texts]
+        texts = {name[len(_TOKEN) :]: text for name, text in sorted(named.items()) if name.startswith(_TOKEN)}
         used = {name[len(_USED) :]: int(ms) for name, ms in named.items() if name.startswith(_USED)}
-        return _state([named.get("generation"), named.get("closed")], time), records, used
+        return _state([named.get("generation"), named.get("closed")], time), texts, used
 
     async def put(self, seen: TokenRecord | None, new: TokenRecord) -> bool:
         """Create a token, or change it if it is as it was ``seen``. May be repeated.
@@ -94,7 +115,16 @@ class AccessStore:
         """Remove the record of a token that is over."""
         await self._put(seen.token_id, _stored_text(seen), "")
 
-    async def _put(self, token_id: str, seen: str, new: str) -> bool:
+    async def forget_damaged(self, token_id: str) -> None:
+        """Remove the record of a token if it cannot be read."""
+        _, found = await self.find([token_id])
+        for text in found.values():
+            try:
+                parse_token(token_id, text)
+            except UnreadableRecord:
+                await self._put(token_id, text, "")
+
+    async def _put(self, token_id: str, seen: str | bytes, new: str) -> bool:
         command = scripts.put_token(self._keys, token_id=token_id, seen=seen, new=new, most=MAX_TOKENS)
         done = int(await self._connection.run(command))
         if done < 0:
@@ -163,4 +193,7 @@ def parse_token(token_id: str, text: bytes) -> TokenRecord:
         object.__setattr__(record, "stored", text.decode())  # not an argument, so that `replace` does not copy it
         return record
     except (ValueError, TypeError, KeyError) as error:
-        raise UnreadableRecord(f"the record of token {token_id} cannot be read") from error
+        raise UnreadableRecord(
+            f"the record of token {token_id} cannot be read, so the token is refused",
+            remedy=f"Revoke token {token_id}, which removes its record. Then create another one.",
+        ) from error

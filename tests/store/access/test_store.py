@@ -7,11 +7,13 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.access.tokens import TokenRecord, TokenSecret
+from app.services.access.tokens import NewToken, TokenAdministration
 from app.store.access import scripts
+from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore, is_closed
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ACCESS, ServiceKeys
-from lachesis.wire.errors import Conflict, UnreadableRecord
+from lachesis.wire.errors import Conflict, TokenNotFound, UnreadableRecord
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 RECORD = TokenRecord("0f3a5c7e9b1d", "x", "trainer", ("math-*",), None, False, 1, None, (TokenSecret("a" * 64, 7),))
@@ -120,3 +122,23 @@ async def test_a_damaged_record_is_named(access: AccessStore, redis_client: Redi
     await redis_client.hset(ACCESS, f"token:{RECORD.token_id}", "{}")  # type: ignore[misc]
     with pytest.raises(UnreadableRecord, match=RECORD.token_id):
         await access.get(RECORD.token_id)
+
+
+@pytest.mark.parametrize("text", [b"{}", b"\xff"])
+async def test_a_damaged_record_hides_no_other_and_can_be_revoked(
+    access: AccessStore, connection: RedisClient, redis_client: Redis, text: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged = "b" * 12
+    await access.put(None, RECORD)
+    await access.put(None, replace(RECORD, token_id=damaged))
+    await redis_client.hset(ACCESS, f"token:{damaged}", text)  # type: ignore[misc]
+    administration = TokenAdministration(access, LimitStore(connection))
+    assert [facts.record for facts in await administration.list()] == [RECORD]
+    assert f"Revoke token {damaged}" in caplog.text
+    await administration.create(NewToken("metrics", ()), None)
+    with pytest.raises(UnreadableRecord):  # it may be valid for another version of the service
+        await administration.reopen()
+    await administration.revoke(damaged)
+    assert (await access.get(damaged))[1] is None
+    with pytest.raises(TokenNotFound):
+        await administration.revoke(damaged)
