@@ -194,6 +194,6 @@ def parse_token(token_id: str, text: bytes) -> TokenRecord:
         return record
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableRecord(
-            f"the record of token {token_id} cannot be read, so the token is refused",
+            f"the record of token {token_id} cannot be read",
             remedy=f"Revoke token {token_id}, which removes its record. Then create another one.",
         ) from error
