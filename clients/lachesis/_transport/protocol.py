@@ -1,7 +1,7 @@
 """Build requests and read replies, without I/O.
 
 Each `Call` may be sent again when its answer was lost. Most of them read, set, or name what they make: a run, an
-environment, a group by its id, a batch or a rewind by its request id, the end of a lease. So the service recognises a
+environment, a group by its id, the end of a lease. Batches and rewinds have a request id. So the service recognises a
 repetition. It does not recognise that a replay buffer or a curriculum is restored again, which discards what arrived in
 between.
 """
