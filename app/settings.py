@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from dotenv.parser import parse_stream
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.logs import LogFormat
@@ -367,7 +368,7 @@ def load_settings() -> ServiceSettings:
         return ServiceSettings()
     except ValidationError as error:
         wrong = [
-            f"{_variable(problem['loc'])}={problem['input']}: {format_validation_error(problem)}"
+            f"{_variable(problem['loc'])}={problem['input']}: {format_validation_error(problem)}{_origin(problem)}"
             for problem in error.errors(include_url=False)
         ]
         raise InvalidSettings("\n".join(wrong)) from error
@@ -402,6 +403,12 @@ def _names_in_file() -> set[str]:
 
 def _variable(location: Iterable[str | int]) -> str:
     return f"{PREFIX}{'_'.join(map(str, location)).upper()}"
+
+
+def _origin(problem: ErrorDetails) -> str:
+    if not str(problem["input"]).startswith("tcp://"):
+        return ""
+    return ". Kubernetes sets this variable for a Service named lachesis: write enableServiceLinks: false into the pod"
 
 
 def _suggestion(misspelt: str) -> str:

@@ -129,6 +129,11 @@ def test_a_wrong_value_is_named_with_its_variable(line: str, message: str) -> No
     assert str(refusal.value).startswith(message)
 
 
+def test_a_port_that_kubernetes_has_set_is_refused_with_its_origin() -> None:
+    with pytest.raises(InvalidSettings, match=r"LACHESIS_PORT=tcp://10\.96\.0\.1:8000: .*enableServiceLinks: false"):
+        load_settings_from("LACHESIS_PORT=tcp://10.96.0.1:8000")
+
+
 @pytest.mark.parametrize(
     "name", [name for name, field in ServiceSettings.model_fields.items() if field.annotation is float]
 )
