@@ -117,7 +117,9 @@ def _padded(name: str, arrays: list[NDArray[Any]], lengths: NDArray[np.int64], f
     dtype = np.result_type(*arrays)
     longest = int(lengths.max())
     try:
-        fits = dtype.kind in "fc" or dtype.type(fill) == fill
+        with np.errstate(over="ignore"):  # what overflows becomes infinite
+            own = dtype.type(fill)
+        fits = np.isfinite(own) == np.isfinite(fill) if dtype.kind in "fc" else own == fill
     except (OverflowError, ValueError):
         fits = False
     if not fits:

@@ -83,10 +83,19 @@ def test_bits_of_bf16_are_not_mixed_with_numbers(other: Any) -> None:
         stack([{"x": np.ones(2, np.uint16)}, {"x": np.ones(2, other)}])
 
 
-@pytest.mark.parametrize(("dtype", "fill"), [(np.uint8, -1), (np.int32, 0.5), (np.int64, np.nan), (np.bool_, 2)])
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [(np.uint8, -1), (np.int32, 0.5), (np.int64, np.nan), (np.bool_, 2), (np.float16, -1e9), (np.float32, 1e300)],
+)
 def test_a_fill_that_the_dtype_does_not_have_is_refused(dtype: Any, fill: float) -> None:
     with pytest.raises(ValueError, match=r"tokens: .* is not a value of"):
         stack(rows([1, 2], dtype), Pad(fill))
+
+
+@pytest.mark.parametrize("fill", [0.1, -np.inf, np.nan, 65504])
+def test_a_fill_of_floats_may_be_rounded_and_infinite(fill: float) -> None:
+    (padded,) = stack([{"x": np.zeros(2, np.float16)}, {"x": np.zeros(1, np.float16)}], Pad(fill)).values()
+    assert np.array_equal(padded.values[1, 1], np.float16(fill), equal_nan=True)
 
 
 @pytest.mark.parametrize("how", [None, Pad(), Pack()])
