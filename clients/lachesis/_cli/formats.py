@@ -46,16 +46,22 @@ class Format:
         return self.library is None or find_spec(self.library) is not None
 
 
-def as_submitted(content: Buffer, group: str, environment: int | None) -> Buffer:
+def may_be_annotated(content: Buffer) -> bool:
+    """Return whether the blob of a group has tensors named like annotations. A sender may name its own so, too."""
+    return any(name.startswith(_ANNOTATION) for name in blob.read_header(content).tensors)
+
+
+def as_submitted(content: Buffer, group: str, environment: int | None, annotations: Sequence[str]) -> Buffer:
     """Return the blob of a group as a sender of the native API submits it.
 
-    It has the id of the group and its environment, which groups of Atropos lack. It has no annotations: a trainer added
-    them later.
+    It has the id of the group and its environment, which groups of Atropos lack. It has no ``annotations``: a trainer
+    added them later.
     """
     header = blob.read_header(content)
     placed = {} if environment is None else {"environment": str(environment)}
     facts = {"id": group, **placed, **header.metadata}
-    kept = {name: info for name, info in header.tensors.items() if not name.startswith(_ANNOTATION)}
+    added = {_ANNOTATION + name for name in annotations}
+    kept = {name: info for name, info in header.tensors.items() if name not in added}
     arrays = {name: blob.tensor(content, info) for name, info in kept.items()}
     details = json.loads(arrays[columns.DETAILS].tobytes()) if columns.DETAILS in arrays else {}
     if details.pop("env_id", None) is not None:

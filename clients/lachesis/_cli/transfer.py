@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lachesis._cli import output
 from lachesis._cli.archive import Archive, Asked, Exported, NoArchive, divided
-from lachesis._cli.formats import FORMATS, Format, as_submitted
+from lachesis._cli.formats import FORMATS, Format, as_submitted, may_be_annotated
 from lachesis._cli.lock import InUse, locked
 from lachesis._cli.session import InJson, RunOption, Url, carry_out, fail, note, settings_of
 from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
@@ -214,9 +214,12 @@ async def _contents(sender: Sender, calls: RunCalls, groups: Sequence[Exported])
         async with free:
             try:
                 content = await sender.send(calls.read_blob(one.id), _PATIENCE_S)
+                annotations = []
+                if may_be_annotated(content):
+                    annotations = (await sender.send(calls.find_group(one.id), _PATIENCE_S)).annotations
             except (GroupGone, GroupNotFound):
                 return None
-        return as_submitted(content, one.id, one.environment)
+        return as_submitted(content, one.id, one.environment, annotations)
 
     reads = [asyncio.create_task(read(one)) for one in groups]
     try:

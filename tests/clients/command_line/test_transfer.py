@@ -40,13 +40,17 @@ EVERYTHING = Group(
     messages=[[{"role": "user", "content": "2 + 2?\n\x00"}], [{"role": "assistant", "content": "4", "extra": []}]],
     overrides=[{"set": 1}, {}],
     images=["base64"],
-    tensors={"half": np.array([1.5, -2], ml_dtypes.bfloat16), "flags": np.array([[True, False]])},
+    tensors={
+        "half": np.array([1.5, -2], ml_dtypes.bfloat16),
+        "flags": np.array([[True, False]]),
+        "annotations.own": np.arange(3),  # named like an annotation
+    },
     id="everything",
 )
 
 
 async def contents(run: Settings, ids: list[str]) -> list[dict[str, Any]]:
-    """What a run has of these groups, byte for byte, without annotations and what differs from run to run."""
+    """What a run has of these groups, byte for byte, without the annotation and what differs from run to run."""
     async with AsyncTrainer(run) as trainer:
         names = {str(one.id): one.name for one in (await trainer.status()).environments}
         calls = [RunCalls(run.run).read_blob(one) for one in ids]
@@ -58,7 +62,7 @@ def described(content: Buffer, names: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: (info.dtype, info.shape, bytes(content[info.start : info.end]))
         for name, info in header.tensors.items()
-        if not name.startswith("annotations.")
+        if name != "annotations.entropy"
     }
     details = json.loads(found.pop("details")[2])
     found["details"] = {name: value for name, value in details.items() if value is not None}
