@@ -8,6 +8,7 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import aclosing, closing
 from functools import cached_property, partial
+from operator import index
 from types import AsyncGeneratorType, GeneratorType, TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -99,6 +100,7 @@ class Loader(Generic[K]):
             ("prefetch_batches", prefetch_batches, 0),
             ("readers", readers, 1),
             ("epochs", 1 if epochs is None else epochs, 1),
+            ("seed", 0 if seed is None else seed, 0),
         ):
             if number < least:
                 raise ValueError(f"{name}: should be {least} or more, not {number}")
@@ -115,8 +117,9 @@ class Loader(Generic[K]):
         self._drop_last = drop_last
         self.epochs = epochs
         self._progress = progress
-        share = Share.of(len(source.keys), rank, world_size, equal=equal_ranks)
-        self._order = Order(len(source.keys), seed, share)
+        # Numbers of numpy could not be written as JSON.
+        share = Share.of(len(source.keys), index(rank), index(world_size), equal=equal_ranks)
+        self._order = Order(len(source.keys), None if seed is None else index(seed), share)
         self._loop: weakref.ref[Any] | None = None
         self._last_end: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None  # of an asynchronous loop
         if not len(self):
@@ -136,10 +139,13 @@ class Loader(Generic[K]):
         """Go to the beginning of an epoch.
 
         Raises:
+            ValueError: ``epoch`` is below 0.
             RuntimeError: A loop is running.
         """
         self._check_idle()
-        self._order.go_to(epoch)
+        if epoch < 0:
+            raise ValueError(f"epoch: should be 0 or more, not {epoch}")
+        self._order.go_to(index(epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch that a loop received. It can be written as JSON.

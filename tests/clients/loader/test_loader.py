@@ -292,6 +292,7 @@ def test_a_loader_that_has_run_can_be_pickled_and_continues_there() -> None:
         {"readers": 0},
         {"prefetch_batches": -1},
         {"epochs": 0},
+        {"seed": -1},
         {"batch_size": 5, "drop_last": True},
         {"source": Source([], sample)},
         {"rank": 4, "world_size": 4},

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lachesis.errors import FetchFailed
@@ -135,6 +136,22 @@ def test_an_epoch_can_be_gone_to() -> None:
     loader, there = loader_of(epochs=2), loader_of(epochs=1)
     there.set_epoch(1)
     assert [batch.keys for batch in there] == [batch.keys for batch in loader if batch.epoch == 1]
+
+
+def test_an_epoch_below_zero_is_refused() -> None:
+    loader = loader_of()
+    with pytest.raises(ValueError, match="epoch: should be 0 or more, not -1"):
+        loader.set_epoch(-1)
+    assert loader.epoch == 0
+
+
+def test_a_state_with_numbers_of_numpy_can_be_written_as_json() -> None:
+    numbers = {"seed": np.int64(11), "rank": np.int32(1), "world_size": np.uint8(2)}
+    loader, same = loader_of(**numbers), loader_of(rank=1, world_size=2)
+    for one in (loader, same):
+        one.set_epoch(np.int64(1))
+        next(iter(one))
+    assert saved(loader.state_dict()) == same.state_dict()
 
 
 def test_workers_get_no_part_of_a_loader_in_the_middle_of_an_epoch() -> None:
