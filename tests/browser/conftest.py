@@ -5,15 +5,17 @@ A page fails its test if it logs an error, throws, or asks another host for anyt
 
 import contextlib
 import functools
+import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Route, async_playwright, expect
 from redis.asyncio import Redis
 
 from tests.api.access.conftest import Tokens
@@ -103,6 +105,22 @@ async def operator(client: httpx.AsyncClient, tokens: Tokens) -> str:
 
     await wait_until(is_closed)
     return token
+
+
+async def answer_as_of(page: Page, time_s: float, but: str = "events") -> None:
+    """Let answers of the service say that they are of another time. A page corrects its clock by what they say.
+
+    Args:
+        page: The page that gets them.
+        time_s: The time, seconds since 1970.
+        but: Which ends of paths are left alone, as a regular expression.
+    """
+
+    async def answer(route: Route) -> None:
+        reply = await route.fetch()
+        await route.fulfill(response=reply, headers={**reply.headers, "date": formatdate(time_s, usegmt=True)})
+
+    await page.route(re.compile(f"/v1/(?!.*/({but}))"), answer)
 
 
 class Watch:

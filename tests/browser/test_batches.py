@@ -1,14 +1,13 @@
 """The tab of batches shows the latest ones, and the loads of their ranks."""
 
 import re
-from email.utils import formatdate
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import expect
 
-from tests.browser.conftest import Open, Watch
+from tests.browser.conftest import Open, Watch, answer_as_of
 from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken, trained
 from tests.waiting import wait_until
 
@@ -115,12 +114,7 @@ async def test_the_last_day_moves_on_while_the_page_stays_open(
     page = await show(f"{PAGE}?range=1d")
     await expect(page.locator("[data-state=empty]")).to_be_visible()
     later_s = await page.evaluate("Date.now() / 1000") + 3 * DAY_S
-
-    async def later(route: Route) -> None:
-        reply = await route.fetch()
-        await route.fulfill(response=reply, headers={**reply.headers, "date": formatdate(later_s, usegmt=True)})
-
-    await page.route(re.compile("/v1/(?!.*/events)"), later)  # the service is of that day, too
+    await answer_as_of(page, later_s)
     await page.clock.set_fixed_time(later_s)
 
     async def is_of_the_last_day() -> bool:

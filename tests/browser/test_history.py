@@ -15,7 +15,7 @@ from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
-from tests.browser.conftest import Open, Watch
+from tests.browser.conftest import Open, Watch, answer_as_of
 from tests.scenarios.native_calls import end, group, make_run, submit, taken
 from tests.waiting import wait_until
 
@@ -111,7 +111,9 @@ async def test_charts_stay_while_a_later_range_is_read(client: httpx.AsyncClient
     first = begins(watch.asked)
     held: list[str] = []
     await page.route("**/v1/runs/run/history**", lambda route: held.append(route.request.url))
-    await page.clock.set_fixed_time(await page.evaluate("Date.now() / 1000 + 900"))
+    later_s = await page.evaluate("Date.now() / 1000 + 900")
+    await answer_as_of(page, later_s, but="events|history")
+    await page.clock.set_fixed_time(later_s)
     await wait_until(lambda: all(begins(held).get(part, 0) > begin for part, begin in first.items()))
     assert len(first) == 5
     await page.evaluate("new Promise(requestAnimationFrame)")

@@ -102,7 +102,8 @@ def test_ci_calls_targets_that_exist_and_ends_with_tests() -> None:
     assert set(steps) <= TARGETS
     assert {"lint", "e2e", "test-browser"} <= set(steps)
     assert steps[-1] == "test"
-    assert re.search(r"""^tests test "-m 'not e2e and not browser and not at_length'"$""", script.read_text(), re.M)
+    rest = "-m 'not e2e and not browser and not at_length' --ignore=tests/test_house_rules.py"  # `make lint` has these
+    assert f'\ntests test "{rest}"\n' in script.read_text()
 
 
 # ---- the interpreter

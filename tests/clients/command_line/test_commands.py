@@ -29,20 +29,21 @@ MODULES = ("lachesis", "app")
 
 async def populated(run: Settings) -> None:
     """Take and end a batch, and leave an environment with a hostile name and a batch with a hostile reason."""
-    async with AsyncEnvironment(HOSTILE, run) as environment, AsyncTrainer(run, name=HOSTILE) as trainer:
-        await submitted(environment, [group(1), group(2), group(3), group(4)])
-        batch = await trainer.take()
-        assert batch is not None
-        await batch.ack()
-        again = await trainer.take()
-        assert again is not None
-        await again.nack(HOSTILE)
+    async with AsyncTrainer(run, name=HOSTILE) as trainer:
+        async with AsyncEnvironment(HOSTILE, run) as environment:
+            await submitted(environment, [group(1), group(2), group(3), group(4)])
+            batch = await trainer.take()
+            assert batch is not None
+            await batch.ack()
+            again = await trainer.take()
+            assert again is not None
+            await again.nack(HOSTILE)
 
-        async def there() -> bool:
+        async def told() -> bool:
             page = await trainer._sender.send(trainer._calls.events("0", 1000))
-            return "batch given back" in [event.kind for event in page.events]
+            return "environment left" in [event.kind for event in page.events]  # the last one
 
-        await wait_until(there)
+        await wait_until(told)
 
 
 @pytest.mark.parametrize("module", MODULES)
