@@ -20,6 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 from tests.ports import free_port
 
 DEMO = Path(__file__).parents[1] / "examples" / "demo" / "demo.py"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 STORY = (("now", 12), ("curriculum", 24), ("rewards", 10), ("shares", 6), ("batches", 6), ("groups", 6), ("now", 6))
 """The views of the page, and for how many seconds each."""
 
@@ -52,7 +53,7 @@ def take_picture(page: Page, url: str, place: Path) -> None:
 def main(place: Path, quality: int) -> None:
     """Run the demo, and write the animation or the picture."""
     port = free_port()
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = next(filter(None, map(shutil.which, BROWSERS)), None)
     if chromium is None:
         sys.exit("there is no Chromium: run `tools/chromium`")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

@@ -137,7 +137,8 @@ async def chromium() -> AsyncIterator[Browser]:
     """Run a browser at the lowest priority, so that it takes no time from the service."""
     async with async_playwright() as playwright:
         arguments = ["--no-sandbox", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
+        path = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+        browser = await playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
         await browser.close()
 

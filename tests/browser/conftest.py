@@ -6,7 +6,6 @@ A page fails its test if it logs an error, throws, or asks another host for anyt
 import contextlib
 import functools
 import re
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from typing import Any
@@ -20,10 +19,10 @@ from redis.asyncio import Redis
 
 from tests.api.access.conftest import Tokens
 from tests.api.conftest import Start, starting
+from tests.chromium import CHROMIUM
 from tests.conftest import emptied
 from tests.waiting import wait_until
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 60_000  # until a state is there; a page that works needs a second or two
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
 
@@ -44,10 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Where Chromium is. Without it these tests fail, because nothing else shows that the page works."""
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if found is None:
+    if CHROMIUM is None:
         pytest.fail("there is no Chromium on this machine: run `tools/chromium`, or `apt-get install chromium` as root")
-    return found
+    return CHROMIUM
 
 
 @fixture()

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,10 +10,10 @@ import httpx
 import pytest
 
 from tests.api.pages.test_operators_page import Page
+from tests.chromium import CHROMIUM
 
 ROOT = Path(__file__).parents[3]
 VENDORED = [*(ROOT / "app/api/pages/vendor").iterdir(), *(ROOT / "tests/browser/vendor").iterdir()]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 

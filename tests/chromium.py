@@ -1,0 +1,8 @@
+"""The browser that tests of pages use."""
+
+import shutil
+
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # the first is the fastest
+
+CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
+"""Where it is; None if there is none on this machine."""
