@@ -5,4 +5,4 @@ import shutil
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # the first is the fastest
 
 CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
-"""Where it is; None if there is none on this machine."""
+"""The path of the browser. None if this machine has no browser."""

@@ -84,7 +84,7 @@ async def get_metrics(request: Request, services: ServicesDep, identity: Identit
     The request waits up to 5 s for Redis. Without Redis it still gets 200, with `lachesis_store_up` 0 and no runs.
     A token that this process has not seen before gets 503 `store_unavailable` then.
     """
-    # Without Redis, nobody knows whether the credentials still hold. What the process tells of itself is no secret.
+    # While Redis does not answer, the credentials may have been revoked. Then the page is about this process only.
     page = services.metrics.page(identity.own, reads_runs=services.access.authenticator.is_current)
     content, headers = await compressed(request, await page)
     return Response(content, headers=headers, media_type=_METRICS_TYPE)

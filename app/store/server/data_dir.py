@@ -168,7 +168,7 @@ class ServerDir:
         return open(path, "ab", opener=private)
 
     def log_end(self) -> str:
-        """Return the end of the server's log, on one line, or why there is none: an operator may have moved it away."""
+        """Return the end of the server's log on one line. If the log cannot be read, return why."""
         try:
             with (self.home / "redis.log").open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_END_BYTES))
