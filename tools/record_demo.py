@@ -6,7 +6,6 @@ takes one picture after the policy has learnt. This takes about two minutes, and
 
 import argparse
 import io
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +16,10 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from tests.chromium import CHROMIUM
 from tests.ports import free_port
 
 DEMO = Path(__file__).parents[1] / "examples" / "demo" / "demo.py"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 STORY = (("now", 12), ("curriculum", 24), ("rewards", 10), ("shares", 6), ("batches", 6), ("groups", 6), ("now", 6))
 """The views of the page, and for how many seconds each."""
 
@@ -53,8 +52,7 @@ def take_picture(page: Page, url: str, place: Path) -> None:
 def main(place: Path, quality: int) -> None:
     """Run the demo, and write the animation or the picture."""
     port = free_port()
-    chromium = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if chromium is None:
+    if CHROMIUM is None:
         sys.exit("there is no Chromium: run `tools/chromium`")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         command = [sys.executable, str(DEMO), "--no-comparison", "--groups", "4000", "--port", str(port)]
@@ -64,7 +62,7 @@ def main(place: Path, quality: int) -> None:
                 if demo.poll() is not None:
                     sys.exit("the demo has ended; the lines above say why")
                 time.sleep(0.1)
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--no-proxy-server"])
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--no-proxy-server"])
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
             url = f"http://127.0.0.1:{port}"
             if place.suffix == ".png":

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import random
 import re
-import shutil
 import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -27,6 +26,7 @@ from benchmarks.growth.server import Server, Versions
 from benchmarks.load import RequestFailed
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
+from tests.chromium import CHROMIUM
 
 ENVIRONMENTS = 200
 GROUPS_PER_S = 16
@@ -137,8 +137,7 @@ async def chromium() -> AsyncIterator[Browser]:
     """Run a browser at the lowest priority, so that it takes no time from the service."""
     async with async_playwright() as playwright:
         arguments = ["--no-sandbox", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
-        path = shutil.which("chromium") or shutil.which("chromium-headless-shell")
-        browser = await playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield browser
         await browser.close()
 
