@@ -37,7 +37,7 @@ async def healthz() -> Response:
     responses={
         MaintenanceEnded.status: {
             "description": (
-                "Redis does not answer, loads its data, cannot write to its disk, is a replica or evicts keys, or this "
+                "Redis does not answer, loads its data, takes no writes of this service or evicts keys, or this "
                 "process must be restarted."
             )
         }
@@ -47,8 +47,8 @@ async def healthz() -> Response:
 async def readyz(services: ServicesDep) -> Response:
     """Return 200 if Redis can be used and maintenance runs in this process, and an error otherwise.
 
-    Redis cannot be used while it does not answer, loads its data, cannot write to its disk, is a replica, or evicts
-    keys.
+    Redis cannot be used while it does not answer, loads its data, evicts keys, or takes no writes of this service. It
+    takes none if it is a replica, or without its disk, its replicas or the rights of the user.
     """
     try:
         if not services.maintenance.goes_on:

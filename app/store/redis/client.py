@@ -32,6 +32,7 @@ _LONGEST_PAUSE_S = 0.25
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _INFO_FIELD = re.compile(r"^(\w+):([^\r\n]*)", re.MULTILINE)
 _MAX_CONNECTIONS = 64
+_NEVER_WRITTEN = "lachesis:never-written"  # a key
 _IF_REFUSED = (
     "Check LACHESIS_REDIS_URL: its user and password, the rights of this user (docs/security.md), and that it names "
     "the primary."
@@ -76,19 +77,21 @@ class RedisClient:
         """Ask Redis once whether it can be used.
 
         Raises:
-            StoreUnavailable: It did not answer, it loads its data, or it cannot write to its disk.
+            StoreUnavailable: It did not answer, it loads its data, or it takes no writes of this user. It takes none
+                without its disk or its replicas.
             StoreMisconfigured: It is a replica, or evicts keys.
         """
         try:
-            # INFO is answered while Redis loads its data, and after an error of its disk; PING is refused.
-            _, text = await self._pipeline.send([("PING",), ("INFO", "replication", "memory")])
+            (text,) = await self._pipeline.send([("INFO", "replication", "memory")])
+            info = dict(_INFO_FIELD.findall(text.decode()))
+            refuse_unusable(info.get("role"), info.get("maxmemory_policy"))
+            # INFO is answered in every state. A write is not, and this one changes nothing.
+            await self._pipeline.send([("UNLINK", _NEVER_WRITTEN)])
         except (RedisError, OSError) as error:
             refused = isinstance(error, AuthenticationError | NoPermissionError)
             raise StoreUnavailable(
                 f"Redis is not ready: {_said(error)}", remedy=_IF_REFUSED if refused else None
             ) from error
-        info = dict(_INFO_FIELD.findall(text.decode()))
-        refuse_unusable(info.get("role"), info.get("maxmemory_policy"))
 
     async def _patiently(self, attempt: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """Run ``attempt`` until Redis answers it.

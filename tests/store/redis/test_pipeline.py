@@ -332,6 +332,27 @@ async def test_a_server_that_cannot_write_to_its_disk_is_not_ready(own_server: E
     await connection.aclose()
 
 
+async def test_a_server_that_lacks_its_replicas_is_not_ready(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    connection = RedisClient(own_server.url, 5)
+    await own_redis.config_set("min-replicas-to-write", "1")
+    with pytest.raises(StoreUnavailable, match="not ready: NOREPLICAS"):
+        await connection.check_ready()
+    await own_redis.config_set("min-replicas-to-write", "0")
+    await connection.check_ready()
+    await connection.aclose()
+
+
+async def test_a_server_that_lets_the_service_only_read_is_not_ready(
+    own_server: EmbeddedRedis, own_redis: Redis
+) -> None:
+    user = {"enabled": True, "passwords": ["+secret"], "categories": ["+@all", "-@write"], "keys": ["*"]}
+    await own_redis.acl_setuser("worker", reset=True, **user)
+    connection = RedisClient(own_server.url.replace("unix://", "unix://worker:secret@"), 5)
+    with pytest.raises(StoreUnavailable, match=r"not ready: .*permission.*rights of this user"):
+        await connection.check_ready()
+    await connection.aclose()
+
+
 async def test_a_connection_that_is_busy_at_the_end_is_closed_when_it_is_idle(
     redis_url: str, redis_client: Redis
 ) -> None:
