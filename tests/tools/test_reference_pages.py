@@ -14,7 +14,7 @@ from lachesis.wire.curricula import CurriculumStrategy
 from tools.reference import FOLDER
 from tools.reference import PAGES as WRITERS
 
-PAGES = {name: write() for name, write in WRITERS.items()}
+PAGES = {name: (FOLDER / name).read_text() for name in WRITERS}
 
 
 def test_the_tables_have_a_row_for_each_setting_metric_and_event() -> None:
