@@ -78,6 +78,11 @@ class _Turn:
         return _now() < self.held_until
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether requests use it, or may enter. Trainers of Atropos meet other processes without a `Turns.look`."""
+        return bool(self.users or self.unanswered) or _now() < max(self.crowded_until, self.planned_at + _FORGOTTEN_S)
+
+    @property
     def is_coming(self) -> bool:
         return self.is_asked and _now() < self.asked_at + _ASK_AGAIN_S
 
@@ -195,8 +200,7 @@ class Turns:
     def _turn(self, run: str) -> _Turn:
         turn = self._turns.get(run)
         if turn is None:
-            long_ago = _now() - _FORGOTTEN_S
-            self._turns = {name: turn for name, turn in self._turns.items() if turn.users or turn.planned_at > long_ago}
+            self._turns = {name: turn for name, turn in self._turns.items() if turn.is_in_use}
             turn = self._turns[run] = _Turn(looked_at=_now())
         return turn
 

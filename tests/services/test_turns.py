@@ -142,6 +142,27 @@ async def test_turns_of_runs_that_a_process_no_longer_serves_are_forgotten(
     assert turns._turns.keys() == {"used", "new"}
 
 
+@pytest.mark.parametrize("waits_s", [0.0, 70.0])
+async def test_a_turn_that_a_request_asks_for_is_not_forgotten(
+    processes: list[Turns], redis_url: str, loop_clock: LoopClock, waits_s: float
+) -> None:
+    connection = RedisClient(redis_url, 500.0)
+    store = LateAnswers(connection)
+    turns = Turns(store, "first")
+    await loop_clock.advance(61.0)
+    turns.note_others(RUN)  # as a trainer of Atropos does, which does not look
+    store.allowed.clear()
+    entering = asyncio.create_task(turns.enter(RUN))
+    await store.asked.wait()
+    await loop_clock.advance(waits_s)
+    turns.note_others("another run")
+    store.allowed.set()
+    assert await entering
+    await turns.leave(RUN, listens=False, again=False)
+    assert not turns.is_held(RUN)
+    await connection.aclose()
+
+
 async def test_the_holder_hears_that_others_wait_and_the_next_that_it_is_its_turn(
     processes: list[Turns], redis_url: str
 ) -> None:
