@@ -102,7 +102,10 @@ class GroupStore:
         """Read the oldest groups of lanes.
 
         Args:
-            wanted: Lane -> (groups queued, most heads to read).
+            wanted: Lane -> (groups queued when they were counted, most heads to read).
+
+        Returns:
+            The lanes as they are now: a lane without so many groups has as many as were read.
         """
         return await self._heads(wanted, RunKeys(run).lane)
 
@@ -148,7 +151,7 @@ class GroupStore:
         ]
         replies = await self._connection.pipeline(commands)
         lanes, parsed = list[Lane](), 0
-        for ((environment, size), (queued, _)), reply in zip(wanted.items(), replies, strict=True):
+        for ((environment, size), (counted, most)), reply in zip(wanted.items(), replies, strict=True):
             heads: list[QueuedGroup] = []
             for first in range(0, len(reply), _HEADS_AT_ONCE):
                 part = reply[first : first + _HEADS_AT_ONCE]
@@ -157,7 +160,8 @@ class GroupStore:
                 if parsed >= _HEADS_AT_ONCE:
                     await asyncio.sleep(0)
                     parsed = 0
-            lanes.append(Lane(environment, size, max(queued, len(reply)), tuple(heads)))
+            queued = max(counted, most) if len(reply) == most else len(reply)  # some may have left since the count
+            lanes.append(Lane(environment, size, queued, tuple(heads)))
         return lanes
 
     async def release_buffered(self, run: str, groups: Sequence[PlannedGroup]) -> bool:

@@ -19,7 +19,7 @@ from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import LeaseLost, StoreUnavailable
 from tests.lossy_line import LossyLine
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, Process, config, encoded, marks
+from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.services.run_bodies import as_json
 from tests.services.run_model import Group
 from tests.waiting import wait_until
@@ -222,6 +222,25 @@ async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Ca
     assert again.batch is not None
     assert again.batch.payloads == first.batch.payloads
     assert again.batch.lease.relaxed
+
+
+async def test_groups_that_leave_while_a_batch_is_relaxed_are_no_error(process: Callable[..., Process]) -> None:
+    """Another process takes groups between the two looks at the run: at its counts, and at its oldest groups."""
+    services, _ = process(relax_after_s=0)
+    other, _ = process(relax_after_s=0)
+    await services.runs.administration.create(RUN, config(8), Policy())
+    for name, size in (("math", 3), ("code", 5)):
+        membership = await join(services, name, group_size=size, min_share=0.5)
+        group = encoded(size, size, membership.environment)._replace(given_id=name)
+        await services.groups.native.submit(RUN, [group])
+    counted = await services.runs.atropos.view(RUN)
+    taken = await other.batches.dispatch.take(RUN, BatchRequest("", 60))
+    assert taken.batch is not None
+    assert taken.batch.lease.relaxed
+    decision = await services.batches.dispatch.plan_next(RUN, counted)
+    assert decision is not None
+    assert decision.not_ready is not None
+    assert decision.not_ready.missing_sequences == 8
 
 
 async def test_a_trainer_that_waits_keeps_its_run_awake(process: Callable[..., Process], redis_client: Redis) -> None:
