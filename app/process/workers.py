@@ -33,6 +33,7 @@ logger = logging.getLogger("lachesis.workers")
 BACKLOG = 2048
 _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that no request meets a closing connection
 _HUNG_WORKER_S = 30
+_LOOK_S = 0.2
 _ORPHANED_WORKER_S = 1.5
 _RESTART_PAUSE_S, _LONGEST_RESTART_PAUSE_S = 1.0, 5.0
 
@@ -138,22 +139,6 @@ class _WorkerProcess(Process):
         threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
         super().target(sockets)
 
-    def ping(self, timeout: float = 5) -> bool:
-        """Return whether the process answers in time. If it dies, the answer is False at once.
-
-        uvicorn's method waits for the whole timeout, and replaces no other dead process in the meantime.
-        """
-        try:
-            self.parent_conn.send(b"ping")
-            if self.parent_conn not in multiprocessing.connection.wait(
-                [self.parent_conn, self.process.sentinel], timeout
-            ):
-                return False
-            self.parent_conn.recv()
-        except (OSError, EOFError):
-            return False
-        return True
-
     def start(self) -> None:
         # Ctrl-C and the end of a terminal reach the whole process group. A worker must not see them: the supervisor
         # ends it, once.
@@ -201,7 +186,10 @@ class _Supervisor(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         for index, process in enumerate(self.processes):
-            if self.should_exit.is_set() or process.is_alive(self.config.timeout_worker_healthcheck):
+            is_alive = process.process.is_alive() and self._ping(process)
+            if self._stops():
+                return
+            if is_alive:
                 continue
             process.kill()
             process.join()
@@ -215,6 +203,27 @@ class _Supervisor(Multiprocess):
             self.processes[index] = self._started(index)
         if not self._announced:
             self._announce_if_ready()
+
+    def _ping(self, process: Process) -> bool:
+        """Return whether a process answers in time. If it dies, or a signal comes, the answer is False at once.
+
+        uvicorn's method waits for the whole timeout. Until then it handles no signal, and replaces no other process.
+        """
+        try:
+            process.parent_conn.send(b"ping")
+            deadline, answered = time.monotonic() + self.config.timeout_worker_healthcheck, list[Any]()
+            while not answered and not self._stops() and time.monotonic() < deadline:
+                answered = multiprocessing.connection.wait([process.parent_conn, process.process.sentinel], _LOOK_S)
+            if process.parent_conn not in answered:
+                return False
+            process.parent_conn.recv()
+        except (OSError, EOFError):
+            return False
+        return True
+
+    def _stops(self) -> bool:
+        """Return whether a signal has come, which `handle_signals` handles next. All of them stop the service."""
+        return self.should_exit.is_set() or bool(self.signal_queue)
 
     def handle_hup(self) -> None:
         self.handle_term()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import wait_until
-from tests.process.test_serve import Serve, serve
+from tests.e2e.processes import is_running, wait_until
+from tests.process.test_serve import Serve, Served, serve
 
 __all__ = ["serve"]  # a fixture
 pytestmark = pytest.mark.long
@@ -53,19 +53,36 @@ def test_a_worker_that_cannot_start_is_tried_again_after_growing_pauses(serve: S
     assert killed not in service.worker_pids(2)
 
 
-def test_a_worker_that_dies_during_a_health_check_is_replaced_at_once(serve: Serve) -> None:
-    """It is stopped, so that it is being waited for when it is killed."""
-    service = serve(LACHESIS_WORKERS="2")
-    killed, other = service.worker_pids(2)
-    os.kill(killed, signal.SIGSTOP)
+def stop(service: Served, worker: int) -> None:
+    """Stop a worker, and wait until the supervisor waits for its answer. It does so for 30 s."""
+    os.kill(worker, signal.SIGSTOP)
 
     def is_asked() -> bool:
         service.process.send_signal(signal.SIGURG)
-        return service.complained.count(" in ping\n") > 25  # many looks: the other one answers at once
+        return service.complained.count(" in _ping\n") > 25  # many looks: the other one answers at once
 
     wait_until("the supervisor waits for its answer", is_asked)
+
+
+def test_a_worker_that_dies_during_a_health_check_is_replaced_at_once(serve: Serve) -> None:
+    service = serve(LACHESIS_WORKERS="2")
+    killed, other = service.worker_pids(2)
+    stop(service, killed)
     os.kill(killed, signal.SIGKILL)
     ended = f"API process {killed} ended by itself"
-    wait_until("its end is noticed", lambda: ended in service.complained, 15)  # the answer may take 30 s
+    wait_until("its end is noticed", lambda: ended in service.complained, 15)
     (replacement,) = service.worker_pids(2) - {other}
     assert replacement != killed
+
+
+def test_signals_end_the_service_at_once_although_a_worker_hangs(serve: Serve) -> None:
+    service = serve(LACHESIS_WORKERS="2")
+    hung, other = service.worker_pids(2)
+    stop(service, hung)
+    service.process.terminate()
+    wait_until("the other one ends", lambda: not is_running(other), 15)
+    assert is_running(hung), "it has its time to finish requests"
+    service.process.terminate()
+    assert service.process.wait(15) == 0
+    assert not is_running(hung)
+    assert service.complained.count("ended by itself") == 0
