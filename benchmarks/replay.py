@@ -40,10 +40,10 @@ INSERTS = Table(
     more_is_better=True,
     versus=("dm-reverb", "redis alone"),
     note=f"Fragments of {PAYLOAD_BYTES // 1000} kB, each a chunk, from one process and by each one's own client. "
-    f'That of this service is the SDK\'s worker; "{OVER_HTTP}" sends prepared bytes over one connection. The bare '
-    "endpoint stores the same bytes unread. Reverb's trajectory writer waits for its server to confirm each, or each "
-    "32. redis-py does SET and RPUSH in a transaction. Reverb keeps everything in the memory of a C++ process and "
-    "loses it with that; all others wait for the disk.",
+    f'That of this service is the SDK\'s worker; "{OVER_HTTP}" writes requests and sends them over one connection. The '
+    "bare endpoint is sent the bytes of one request again and again, and stores them unread. Reverb's trajectory "
+    "writer waits for its server to confirm each, or each 32. redis-py does SET and RPUSH in a transaction. Reverb "
+    "keeps everything in the memory of a C++ process and loses it with that; all others wait for the disk.",
 )
 SAMPLES = Table(
     key="replay_samples_per_s",
