@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.curriculum.checks import progress
-from benchmarks.arena import QUICK, Arena
+from benchmarks.arena import Arena
 from benchmarks.results import Results, Table
 from lachesis.wire.curricula import CurriculumSettings
 from tests.core.curriculum.population import Population
@@ -169,7 +169,7 @@ def train(job: Job) -> Trained:
 
 async def measure(arena: Arena, results: Results) -> None:
     """Train learners by every strategy, on the same items."""
-    seeds = range(3 if arena.effort is QUICK else 10)
+    seeds = range(10 if arena.effort.thorough else 3)
     jobs = [Job(case, strategy, seed) for seed in seeds for case in TOTAL_STEPS for strategy in STRATEGIES]
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         note(dict(zip(jobs, pool.map(train, jobs), strict=True)), seeds, results)
