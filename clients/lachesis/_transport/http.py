@@ -287,15 +287,20 @@ async def _body(response: httpx.Response, sink: FileSink | None) -> Buffer:
     if sink is not None:
         await sink.take(response.aiter_raw())
         return b""
-    if "content-length" not in response.headers:
+    if "content-length" not in response.headers or "transfer-encoding" in response.headers:  # which counts alone
         return bytearray().join([piece async for piece in response.aiter_raw()])  # arrays over it are to be writable
-    # A bytearray would be cleared first, on newly mapped pages: 2 of the 17 ms that 6 MB take.
-    body = np.empty(int(response.headers["content-length"]), np.uint8).data
+    length = int(response.headers["content-length"])
+    try:
+        # A bytearray would be cleared first, on newly mapped pages: 2 of the 17 ms that 6 MB take.
+        body = np.empty(length, np.uint8).data
+    except (MemoryError, ValueError):
+        message = f"a reply of {length} bytes was announced, and there is not so much memory"
+        raise httpx.RemoteProtocolError(message) from None
     end = 0
     async for piece in response.aiter_raw():
         body[end : end + len(piece)] = piece  # httpx checks that the length is exact
         end += len(piece)
-    return body
+    return body[:end]  # a reply of status 204 has none, whatever its length says
 
 
 def _unreachable(call: Call[Any], request: httpx.Request, error: Exception) -> Unreachable:

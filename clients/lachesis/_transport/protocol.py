@@ -206,7 +206,7 @@ def read_body(reply: Reply) -> Buffer:
 def _any_json(reply: Reply) -> Any:
     try:
         return json.loads(bytes(reply.body))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LookupError(f"it is not JSON: {error}") from None
 
 
@@ -219,7 +219,7 @@ def _raise_problem(reply: Reply) -> NoReturn:
     try:
         problem = json.loads(bytes(reply.body))
         code, error = str(problem["code"]), _error(problem)
-    except (ValueError, LookupError, TypeError):  # something between us and the service answered
+    except (ValueError, LookupError, TypeError, RecursionError):  # something between us and the service answered
         code, error = _gateway_code(reply.status), ServiceError(_not_a_problem(reply))
     error.code, error.status, error.retry_after_s = code, reply.status, _retry_after_s(reply)
     raise error

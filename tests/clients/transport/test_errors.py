@@ -92,6 +92,7 @@ def test_an_error_survives_the_way_to_another_process(error: LachesisError) -> N
         (500, b'{"detail": "no code"}'),
         (500, b"[]"),
         (500, b"\xff\xfe"),
+        (500, b"[" * 200_000 + b"]" * 200_000),
         (418, b'{"code": "teapot", "detail": "short and stout"}'),
     ],
 )
@@ -116,7 +117,8 @@ def test_a_web_page_with_status_200_is_the_answer_of_a_gateway(call: Call[Any]) 
     assert is_mendable(raised.value)
 
 
-def test_an_answer_that_cannot_be_read_is_no_answer() -> None:
+@pytest.mark.parametrize("body", [b"hello", b"[" * 200_000 + b"]" * 200_000], ids=["text", "nested"])
+def test_an_answer_that_cannot_be_read_is_no_answer(body: bytes) -> None:
     with pytest.raises(ServiceError, match="cannot be read") as raised:
-        read_reply(get_json("/version"), Reply(200, {}, b"hello"))
+        read_reply(get_json("/version"), Reply(200, {}, body))
     assert raised.value.code == "unreadable_reply"

@@ -10,7 +10,7 @@ import pytest
 
 from lachesis import Settings
 from lachesis._transport.http import Sender, read_more_at_once
-from lachesis._transport.protocol import get_json
+from lachesis._transport.protocol import Call, get_json, read_body
 from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import LachesisError, Unreachable
 from tests.clients.conftest import settings_of
@@ -59,6 +59,44 @@ async def test_a_reply_without_a_length_is_read_to_its_end() -> None:
         Sender(Settings(url=f"http://127.0.0.1:{port}")) as sender,
     ):
         assert await sender.send(VERSION) == {"name": "lachesis"}
+
+
+@asynccontextmanager
+async def first_answering(first: bytes) -> AsyncIterator[str]:
+    """Run a server that gives this answer to its first request, and a good one to the next. Return its URL."""
+    answers = [first, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answers.pop(0))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("length", [10**15, 10**19])
+async def test_a_reply_longer_than_the_memory_counts_as_a_broken_one(length: int) -> None:
+    """Such as that of a gateway in trouble. Groups wait for the service."""
+    too_long = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n{}" % length
+    async with first_answering(too_long) as url, Sender(Settings(url)) as sender:
+        assert await sender.send(VERSION) == {}
+    async with first_answering(too_long) as url, Sender(Settings(url, retry_budget_s=0)) as sender:
+        with pytest.raises(Unreachable, match=f"a reply of {length} bytes was announced"):
+            await sender.send(VERSION)
+
+
+async def test_a_reply_in_chunks_is_read_whole_whatever_length_it_names() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n[1, 2]\n\r\n0\r\n\r\n"
+    async with first_answering(chunked) as url, Sender(Settings(url)) as sender:
+        assert await sender.send(VERSION) == [1, 2]
+
+
+async def test_a_reply_without_content_has_no_body_whatever_length_it_names() -> None:
+    without_content = b"HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n"
+    async with first_answering(without_content) as url, Sender(Settings(url)) as sender:
+        assert await sender.send(Call("GET", "/", read_body)) == b""
 
 
 async def test_a_large_reply_is_read_in_large_pieces() -> None:
