@@ -25,6 +25,9 @@ _EMPTY: dict[str, np.dtype[Any]] = {
 """The columns of a shard without groups, and their dtypes. They let its rank run the same code as the others."""
 
 
+_EXACT = 2**53  # f64 has every integer up to here
+
+
 class Columns(PackedColumns):
     """All sequences of a batch, in training order.
 
@@ -85,7 +88,8 @@ class Columns(PackedColumns):
 
         The first call makes the array, and later calls return the same array. Usually it is a view of the reply. Then
         values that you write to it show in the groups. Compact columns are new arrays in full. If groups store a column
-        in different widths, the array is a copy in the largest width. bf16 and f8 come as their bits.
+        in different widths, the array is a copy in the largest width. Integers and floats are joined as f64 if that
+        keeps every integer. bf16 and f8 come as their bits.
 
         In a shard without groups, the columns of `names` and their lengths are empty arrays.
 
@@ -162,7 +166,17 @@ class Columns(PackedColumns):
                 raise group.missing(name)
         if len(dtypes := {group.dtype(name) for group in self.groups}) > 1 and any(map(_is_bits, dtypes)):
             raise ValueError(f"{name}: {' and '.join(sorted(dtypes))} cannot be joined")
-        return np.concatenate([group.column(name) for group in self.groups])
+        arrays = [group.column(name) for group in self.groups]
+        joined = np.concatenate(arrays)
+        if joined.dtype.kind == "f" and any(map(_rounds, arrays)):
+            mixed = " and ".join(sorted(dtypes))
+            raise ValueError(f"{name}: {mixed} cannot be joined: integers beyond 2**53 would change")
+        return joined
+
+
+def _rounds(array: NDArray[Any]) -> bool:
+    """Return whether f64 cannot be relied on to keep these values: integers beyond 2**53."""
+    return array.dtype.kind in "iu" and array.size > 0 and not -_EXACT <= array.min() <= array.max() <= _EXACT
 
 
 def _is_bits(dtype: str) -> bool:

@@ -119,6 +119,18 @@ def test_groups_with_wide_and_narrow_values_are_joined_in_the_wider() -> None:
     assert columns.tokens.tolist() == [1, 2**40]
 
 
+@pytest.mark.parametrize("integer", [2**53, -(2**53), 2**53 + 1, -(2**53) - 1])
+@pytest.mark.parametrize("other", [np.float32([0.5]), np.float64([0.5]), np.uint64([1])])
+def test_integers_that_floats_cannot_hold_are_not_joined_with_them(integer: int, other: np.ndarray[Any, Any]) -> None:
+    columns = columns_of([packed([[1]], tensors={"own": own}) for own in (np.int64([integer]), other)])
+    if abs(integer) <= 2**53:
+        assert columns.column("own").tolist() == [integer, *other]
+    else:
+        with pytest.raises(ValueError, match=r"own: \w+ and \w+ cannot be joined: integers beyond 2\*\*53 would"):
+            columns.column("own")
+    assert columns.groups[0].column("own").tolist() == [integer]
+
+
 def test_a_column_that_a_group_lacks_is_missed_by_name() -> None:
     columns = columns_of([packed([[1]], advantages=[[0.5]]), packed([[2]], id="second")])
     assert columns.names == ["masks", "scores", "tokens"]
@@ -232,6 +244,7 @@ UNJOINED: dict[str, tuple[Any, Any]] = {
     "single numbers": (np.array(0.5), np.array(0.7)),
     "inner shapes": (np.zeros((2, 3)), np.zeros((2, 4))),
     "dimensions": (np.zeros((2, 3)), np.zeros(2)),
+    "large integers and floats": (np.array([2**53 + 1, 0]), np.zeros(2)),
     "bits and numbers": (np.zeros(2, [("BF16", "<u2")]), np.zeros(2)),
 }
 
