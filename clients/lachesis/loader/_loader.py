@@ -5,7 +5,7 @@ import copy
 import hashlib
 import math
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from contextlib import aclosing, closing
 from functools import cached_property, partial
 from operator import index
@@ -16,7 +16,7 @@ from typing_extensions import NamedTuple, Self
 
 from lachesis._transport.bridge import Portal
 from lachesis.loader import _progress
-from lachesis.loader._order import Order, Share
+from lachesis.loader._order import Order, Share, no_state
 from lachesis.loader._readers import Loaded, Ready, in_tasks, in_threads, sample_of, threads_for_tasks
 from lachesis.loader._window import Window
 from lachesis.loader.nested import Nested
@@ -161,13 +161,15 @@ class Loader(Generic[K]):
         stacking may differ.
 
         Raises:
-            ValueError: ``state`` is not that of a loader, or belongs to another order. The message says what differs.
-                Nothing has changed.
+            ValueError: ``state`` is not that of a loader, or belongs to another order. The message says what is wrong
+                or differs. Nothing has changed.
             RuntimeError: A loop is running.
         """
         self._check_idle()
+        if not isinstance(state, Mapping):
+            raise no_state(f"it is {state!r:.80}")
         if missing := self.state_dict().keys() - state.keys():
-            raise ValueError(f"this is not a state of a loader: it has no {min(missing)!r}")
+            raise no_state(f"it has no {min(missing)!r}")
         if state["keys"] != self._fingerprint:
             raise ValueError("this is the state of another order: the source had other keys")
         self._order.load_state_dict(state)

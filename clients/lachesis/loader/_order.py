@@ -1,7 +1,9 @@
 """The order of samples and the position of a loop: the state that a loader saves and restores."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -112,20 +114,27 @@ class Order:
             "order": self._identity(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to the position of another order of the same samples.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to the position of another order of the same samples. ``state`` has the names that `state_dict` returns.
 
         Raises:
-            ValueError: ``state`` belongs to another order. The message says what differs. Nothing has changed.
+            ValueError: ``state`` is damaged, or belongs to another order. The message says what is wrong or differs.
+                Nothing has changed.
         """
         ours, theirs = self._identity(), state["order"]
+        if not isinstance(theirs, Mapping):
+            raise no_state(f"order is {theirs!r:.80}")
         if differing := [
             f"{name} was {theirs.get(name)}, is {ours[name]}" for name in ours if ours[name] != theirs.get(name)
         ]:
             raise ValueError(f"this is the state of another order: {'; '.join(differing)}")
-        self.epoch = state["epoch"]
-        self._first = state["handed_out"]
-        self._beyond = set(state["handed_out_beyond"])
+        epoch = _number("epoch", state["epoch"], 0, math.inf)
+        first = _number("handed_out", state["handed_out"], 0, len(self))
+        beyond = state["handed_out_beyond"]
+        if not isinstance(beyond, list):
+            raise no_state(f"handed_out_beyond is {beyond!r:.80}, not a list")
+        self._beyond = {_number("handed_out_beyond", place, first + 1, len(self) - 1) for place in beyond}
+        self.epoch, self._first = epoch, first
 
     def _identity(self) -> dict[str, Any]:
         share = self._share
@@ -136,6 +145,22 @@ class Order:
             "share_step": share.step,
             "share_usable": share.usable,
         }
+
+
+def no_state(why: str) -> ValueError:
+    """Return the error for something that is no state of a loader."""
+    return ValueError(f"this is not a state of a loader: {why}. Pass what state_dict() returned, unchanged")
+
+
+def _number(name: str, value: object, least: int, most: float) -> int:
+    """Return a whole number of a state. It may be one of numpy."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if not least <= number <= most:
+        raise no_state(f"{name} has {value!r:.80}, not a whole number from {least} to {most}")
+    return number
 
 
 def _shuffled(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:

@@ -132,6 +132,30 @@ def test_what_is_no_state_is_refused_by_what_it_has_not() -> None:
         loader_of().load_state_dict({})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("epoch", value) for value in (None, "1", 1.5, -1)),
+        *(("handed_out", value) for value in (None, [4], -1, 24)),
+        *(("handed_out_beyond", value) for value in (None, 6, "67", ["6"], [4], [23], [6, None])),
+        *(("order", value) for value in (None, 5, ["seed"])),
+    ],
+)
+def test_a_damaged_state_is_refused_by_what_is_wrong_with_it(name: str, value: Any) -> None:
+    loader = loader_of()
+    good = {**loader.state_dict(), "epoch": 1, "handed_out": 4, "handed_out_beyond": [6, 22]}
+    loader.load_state_dict(good)
+    with pytest.raises(ValueError, match=f"not a state of a loader: {name} .*Pass what state_dict"):
+        loader.load_state_dict({**good, name: value})
+    assert loader.state_dict() == good
+
+
+@pytest.mark.parametrize("state", [None, "state", ["epoch"]])
+def test_what_has_no_names_is_not_a_state(state: Any) -> None:
+    with pytest.raises(ValueError, match="not a state of a loader: it is "):
+        loader_of().load_state_dict(state)
+
+
 def test_an_epoch_can_be_gone_to() -> None:
     loader, there = loader_of(epochs=2), loader_of(epochs=1)
     there.set_epoch(1)
