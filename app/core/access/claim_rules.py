@@ -50,10 +50,7 @@ def parse_rules(text: str) -> tuple[ClaimRule, ...]:
     """
     if len(text.encode()) > MAX_FILE_BYTES:
         raise InvalidRules(f"the file is over {MAX_FILE_BYTES} bytes")
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidRules(str(error)) from error
+    document = _document(text)
     for name in document:
         if name != "rule":
             raise InvalidRules(f"line {_line(text, partial(_names, name))}: {name}: the file has only [[rule]] tables")
@@ -61,6 +58,15 @@ def parse_rules(text: str) -> tuple[ClaimRule, ...]:
     if not isinstance(tables, list) or not 1 <= len(tables) <= MAX_RULES:
         raise InvalidRules(f"the file needs 1 to {MAX_RULES} [[rule]] tables")
     return tuple(_rule(text, number, table) for number, table in enumerate(tables))
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidRules(str(error)) from error
+    except RecursionError as error:
+        raise InvalidRules("a value is nested too deeply") from error
 
 
 def _rule(text: str, number: int, table: dict[str, Any]) -> ClaimRule:
@@ -103,8 +109,8 @@ def _line(text: str, found: Callable[[dict[str, Any]], bool]) -> int:
     lines = re.split(r"(?<=\n)", text)
     for count in range(1, len(lines)):
         try:
-            if found(tomllib.loads("".join(lines[:count]))):
+            if found(_document("".join(lines[:count]))):
                 return count
-        except tomllib.TOMLDecodeError:  # in the middle of a value
+        except InvalidRules:  # in the middle of a value
             continue
     return len(lines)

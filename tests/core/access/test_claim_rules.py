@@ -52,6 +52,20 @@ def test_a_rule_has_the_limits_of_tokens_and_none_by_default() -> None:
             parse_rules(RULES + "other = 5\n")
 
 
+@pytest.mark.parametrize("pair", ["[]", "{}"])
+def test_values_that_are_nested_too_deeply_are_refused(pair: str) -> None:
+    begin, end = ("[", "]") if pair == "[]" else ("{a=", "}")
+    with pytest.raises(InvalidRules, match="a value is nested too deeply"):
+        parse_rules(f"[[rule]]\nclaim = {begin * 4000}1{end * 4000}\n")
+
+
+def test_values_nested_as_deeply_as_can_just_be_read_are_refused_too() -> None:
+    """The line of what is wrong is found by reading again."""
+    for depth in range(100, 1000):
+        with pytest.raises(InvalidRules):
+            parse_rules(f"[[rule]]\nclaim = {'[' * depth}{']' * depth}\nvalue = 'a'\nrole = 'trainer'\n")
+
+
 def test_the_number_of_rules_has_a_limit() -> None:
     rule = "[[rule]]\nclaim = 'a'\nvalue = 'b'\nrole = 'operator'\n"
     assert len(parse_rules(100 * rule)) == 100
