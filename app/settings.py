@@ -18,12 +18,15 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.logs import LogFormat
-from lachesis.wire.problems import format_validation_error
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.problems import MAX_NAME, format_validation_error, shortened
+from lachesis.wire.runs import YEAR_S
 
 PREFIX = "LACHESIS_"
 Fsync = Literal["always", "everysec"]
 ENV_FILE = Path(".env")
 _LEAST_MAXMEMORY_BYTES = 64 * 1024 * 1024
+_LEAST_TIME_S = 0.05  # a shorter time ends before Redis or a client can answer
 _READ_BY_COMPOSE = {"LACHESIS_API_REPLICAS", "LACHESIS_STORE_MAXMEMORY", "LACHESIS_STORE_MEMORY_LIMIT"}
 _READ_BY_THE_SDK = {
     f"{PREFIX}{name}"
@@ -219,13 +222,16 @@ class ServiceSettings(BaseSettings):
         int,
         AfterValidator(_none_or_enough),
         Field(
-            ge=0, description="Memory limit of the embedded Valkey. 0 means half the memory of the machine or cgroup."
+            ge=0,
+            le=MAX_INTEGER,
+            description="Memory limit of the embedded Valkey. 0 means half the memory of the machine or cgroup.",
         ),
     ] = 0
     store_patience_s: Annotated[
         float,
         Field(
-            gt=0,
+            ge=_LEAST_TIME_S,
+            le=YEAR_S,
             description="Maximum time that a request waits for a restarting or stalled Redis. Then it gets "
             "`store_unavailable`.",
         ),
@@ -233,18 +239,21 @@ class ServiceSettings(BaseSettings):
     store_timeout_s: Annotated[
         float,
         Field(
-            gt=0,
+            ge=_LEAST_TIME_S,
+            le=YEAR_S,
             description="Maximum time without progress of a command to Redis (no byte sent or received). Then the "
             "service repeats the command. A large batch on a slow connection may take longer in all.",
         ),
     ] = 5.0
     max_body_bytes: Annotated[
-        int, Field(ge=1024, description="Maximum size of a request body, both as sent and decompressed.")
+        int,
+        Field(ge=1024, le=MAX_INTEGER, description="Maximum size of a request body, both as sent and decompressed."),
     ] = 256 * 1024 * 1024
     body_budget_bytes: Annotated[
         int,
         Field(
             ge=0,
+            le=MAX_INTEGER,
             description="Maximum size of all request bodies over 256 KiB that a process holds at a time, from reading "
             "to answering. One address holds at most half of it, and one token three quarters. Further bodies wait "
             "unread. If bodies wait, the "
@@ -256,6 +265,7 @@ class ServiceSettings(BaseSettings):
         int,
         Field(
             ge=1,
+            le=MAX_INTEGER,
             description="Maximum number of open connections to a process. Further ones get `too_many_connections`. "
             "The limit of open files may allow fewer; then the log says so at start.",
         ),
@@ -264,6 +274,7 @@ class ServiceSettings(BaseSettings):
         int,
         Field(
             ge=1,
+            le=MAX_INTEGER,
             description="Maximum number of open connections from one address to a process. Further ones get "
             "`too_many_connections`. A proxy is one address.",
         ),
@@ -272,6 +283,7 @@ class ServiceSettings(BaseSettings):
         int,
         Field(
             ge=1,
+            le=MAX_INTEGER,
             description="Maximum number of open connections with one token, from all addresses, to a process. A "
             "connection counts for the token of its last request. Further ones get `too_many_connections`. JWTs of one "
             "subject and certificates of one name count as one token.",
@@ -281,6 +293,7 @@ class ServiceSettings(BaseSettings):
         int,
         Field(
             ge=1,
+            le=MAX_INTEGER,
             description="Number of environments of new names that one address may bring into a run at once, and each "
             "minute after, for each process. Further ones get `too_many_new_environments`. A proxy is one address.",
         ),
@@ -288,7 +301,8 @@ class ServiceSettings(BaseSettings):
     max_refusals_per_s: Annotated[
         float,
         Field(
-            gt=0,
+            ge=0.001,
+            le=MAX_INTEGER,
             description="Number of refused requests (4xx) a second of one token for which none waits, for each "
             "process. Without authentication, an address counts. 2.5 times as many may come at once. Further refusals "
             "are held back for up to 20 s. Other answers are not.",
@@ -297,23 +311,27 @@ class ServiceSettings(BaseSettings):
     header_timeout_s: Annotated[
         float,
         Field(
-            gt=0, description="Maximum time to send the headers of a request. Then the service closes the connection."
+            ge=_LEAST_TIME_S,
+            le=YEAR_S,
+            description="Maximum time to send the headers of a request. Then the service closes the connection.",
         ),
     ] = 10.0
     body_timeout_s: Annotated[
         float,
         Field(
-            gt=0,
+            ge=_LEAST_TIME_S,
+            le=YEAR_S,
             description="Maximum time without progress of a request body. Then the request gets `request_timeout`.",
         ),
     ] = 30.0
     shutdown_grace_s: Annotated[
-        int, Field(ge=1, description="Maximum time that requests in progress may take after SIGTERM.")
+        int, Field(ge=1, le=YEAR_S, description="Maximum time that requests in progress may take after SIGTERM.")
     ] = 25
     environment_ttl_s: Annotated[
         float,
         Field(
-            gt=0,
+            ge=_LEAST_TIME_S,
+            le=YEAR_S,
             description="Maximum silence of a live environment. After this time its shares no longer count. After a "
             "quarter of this time, a restarted environment of the same name takes its place.",
         ),
@@ -322,6 +340,7 @@ class ServiceSettings(BaseSettings):
         float,
         Field(
             ge=0,
+            le=YEAR_S,
             description="How long a batch waits if the sizes of groups make the minimum shares impossible together. "
             "Then the run hands out the batch with the smallest shortfall, marked relaxed.",
         ),
@@ -330,13 +349,18 @@ class ServiceSettings(BaseSettings):
         float,
         Field(
             ge=0,
+            le=YEAR_S,
             description="Maximum time that groups smaller than declared wait to complete a set. Then they join the "
             "queue as they are.",
         ),
     ] = 30.0
     orphan_ttl_s: Annotated[
         float,
-        Field(ge=1, description="Age at which the service removes a payload that was written and never indexed."),
+        Field(
+            ge=1,
+            le=YEAR_S,
+            description="Age at which the service removes a payload that was written and never indexed.",
+        ),
     ] = 600.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered), Field(description="Log level.")
@@ -368,7 +392,8 @@ def load_settings() -> ServiceSettings:
         return ServiceSettings()
     except ValidationError as error:
         wrong = [
-            f"{_variable(problem['loc'])}={problem['input']}: {format_validation_error(problem)}{_origin(problem)}"
+            f"{_variable(problem['loc'])}={shortened(str(problem['input']), MAX_NAME)}: "
+            f"{format_validation_error(problem)}{_origin(problem)}"
             for problem in error.errors(include_url=False)
         ]
         raise InvalidSettings("\n".join(wrong)) from error

@@ -134,6 +134,26 @@ def test_a_port_that_kubernetes_has_set_is_refused_with_its_origin() -> None:
         load_settings_from("LACHESIS_PORT=tcp://10.96.0.1:8000")
 
 
+NUMBERS = [name for name, field in ServiceSettings.model_fields.items() if field.annotation in (int, float)]
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "1e400", "9" * 400, "9" * 5000, "many"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_nothing_can_be_done_with_is_refused_in_a_line(name: str, value: str) -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        load_settings_from(f"LACHESIS_{name.upper()}={value}")
+    assert str(refusal.value).startswith(f"LACHESIS_{name.upper()}={value[:50]}")
+    assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "name", ["store_patience_s", "store_timeout_s", "header_timeout_s", "body_timeout_s", "environment_ttl_s"]
+)
+def test_a_time_in_which_nothing_can_be_answered_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"LACHESIS_{name.upper()}=1e-9: .* greater than or equal to 0.05"):
+        load_settings_from(f"LACHESIS_{name.upper()}=1e-9")
+
+
 @pytest.mark.parametrize(
     "name", [name for name, field in ServiceSettings.model_fields.items() if field.annotation is float]
 )
