@@ -17,6 +17,7 @@ from app.settings import ServiceSettings
 from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from app.telemetry import METRICS
+from lachesis.wire.limits import RateLimitSettings
 from tests.api.access.conftest import Tokens, bearer
 from tests.api.atropos_calls import group as atropos_group
 from tests.api.atropos_calls import post, register, register_env
@@ -330,9 +331,12 @@ async def test_a_scrape_waits_less_for_a_stalled_redis_than_requests_do(own_serv
 
 
 @pytest.mark.slow
-async def test_a_token_that_the_process_knows_reads_metrics_also_without_redis(own_server: EmbeddedRedis) -> None:
+@pytest.mark.parametrize("limits", [None, RateLimitSettings(max_requests_per_s=100)], ids=["no limit", "a limit"])
+async def test_a_token_that_the_process_knows_reads_metrics_also_without_redis(
+    own_server: EmbeddedRedis, limits: RateLimitSettings | None
+) -> None:
     tokens = Tokens(own_server.url)
-    operator, unseen = await tokens.make("operator"), await tokens.make("metrics")
+    operator, unseen = await tokens.make("operator", limits=limits), await tokens.make("metrics")
     await tokens.connection.aclose()
     async with running_service(own_server.url, store_patience_s=60) as client:
         client.headers.update(bearer(operator))

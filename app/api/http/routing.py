@@ -19,7 +19,7 @@ from app.api.deps import MOST_SHOWN, Services
 from app.api.http.access.audit import Handler, Wanted, audited
 from app.api.http.access.control import identity_of, permit
 from app.api.http.connection.connections import OPEN_CONNECTION, OpenConnection
-from app.api.http.rate_limits import count_request
+from app.api.http.rate_limits import count_request, count_request_in_outage
 from app.api.http.tracing import traced
 from app.core.access.permissions import AUDITED, Permission, in_a_run
 from lachesis.wire import errors
@@ -88,6 +88,7 @@ class GuardedRoute(APIRoute):
             answer = audited(answer, self.audited, self.name, in_a_run=of_run)
         is_open = permission is Permission.OPEN
         in_limits = of_run and permission is not Permission.OPERATE  # a used up limit can be raised
+        count = count_request_in_outage if permission is Permission.METRICS else count_request
 
         async def guarded(request: Request) -> Response:
             scope = request.scope
@@ -100,7 +101,7 @@ class GuardedRoute(APIRoute):
                     connection.enter_run(run, services.access.rate_limits.max_connections(run))
                 meter = services.access.rate_limits.meter(identity_of(scope), run)
                 if meter is not None:
-                    await count_request(scope, meter, services.settings.max_body_bytes)
+                    await count(scope, meter, services.settings.max_body_bytes)
             return await answer(request)
 
         return guarded
