@@ -314,7 +314,7 @@ async def test_a_public_service_without_tokens_may_have_other_credentials(
     """As `serve` accepts them, before its first start and after it."""
     if closed:
         tokens = Tokens(own_server.url)
-        await AccessStore(tokens.connection).mark_closed(closed=True)
+        await AccessStore(tokens.connection).mark_closed()
         await tokens.connection.aclose()
     file, rules = tmp_path / "admin-token", tmp_path / "rules.toml"
     file.write_text("x" * 40)

@@ -89,7 +89,7 @@ class TokenSource:
             StoreUnavailable: Redis did not answer.
         """
         if not self._state.closed:
-            await self._store.mark_closed(closed=True)
+            await self._store.mark_closed()
 
     @property
     def is_fresh(self) -> bool:

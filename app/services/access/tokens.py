@@ -145,13 +145,16 @@ class TokenAdministration:
         Raises:
             Conflict: A token has not ended.
         """
-        state, records, _ = await self._store.all()
-        valid = [record.token_id for record in records if not record.has_ended(state.now_ms)]
-        if valid:
-            raise Conflict(f"{len(valid)} tokens have not ended, such as {valid[0]}: revoke them first")
-        await self._store.mark_closed(closed=False)
-        log.warning("access reopened")
-        note("access reopened", {})
+        attempts = Attempts("reopen access", "-")
+        while attempts.again():
+            state, records, _ = await self._store.all()
+            valid = [record.token_id for record in records if not record.has_ended(state.now_ms)]
+            if valid:
+                raise Conflict(f"{len(valid)} tokens have not ended, such as {valid[0]}: revoke them first")
+            if await self._store.reopen(state):  # else a token was created in the meantime
+                log.warning("access reopened")
+                note("access reopened", {})
+                return
 
     async def _get(self, token_id: str) -> tuple[TokenRecord, int]:
         state, record = await self._store.get(token_id)

@@ -19,7 +19,11 @@ def put_token(keys: ServiceKeys, *, token_id: str, seen: str | bytes, new: str, 
 
 
 @script
-def mark_closed(keys: ServiceKeys, *, closed: bool) -> None: ...
+def mark_closed(keys: ServiceKeys) -> None: ...
+
+
+@script
+def reopen(keys: ServiceKeys, *, generation: int) -> None: ...
 
 
 @script

@@ -131,9 +131,17 @@ class AccessStore:
             raise Conflict(f"there are {MAX_TOKENS} tokens, which is the largest number: revoke some")
         return bool(done)
 
-    async def mark_closed(self, *, closed: bool) -> None:
-        """Note whether every request needs authentication. All processes learn it within 5 s, also if Redis is full."""
-        await self._connection.run(scripts.mark_closed(self._keys, closed=closed))
+    async def mark_closed(self) -> None:
+        """Note that every request needs authentication. All processes learn it within 5 s, also if Redis is full."""
+        await self._connection.run(scripts.mark_closed(self._keys))
+
+    async def reopen(self, seen: AccessState) -> bool:
+        """Note that requests need no authentication from the next start, if no token has changed since ``seen``.
+
+        Returns:
+            False if a token has changed. Read all and decide again.
+        """
+        return bool(await self._connection.run(scripts.reopen(self._keys, generation=seen.generation)))
 
     async def note_uses(self, used_ms: Mapping[str, int]) -> None:
         """Record when tokens were last used, milliseconds since 1970."""

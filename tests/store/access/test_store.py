@@ -73,10 +73,18 @@ async def test_the_last_use_of_a_forgotten_token_is_forgotten_with_it(access: Ac
 
 async def test_only_a_new_token_closes_a_service_that_was_reopened(access: AccessStore) -> None:
     await access.put(None, RECORD)
-    await access.mark_closed(closed=False)
+    assert await access.reopen(await access.state())
     await access.put(RECORD, replace(RECORD, revoked_ms=5))
     assert not (await access.state()).closed
     await access.put(None, replace(RECORD, token_id="b" * 12))
+    assert (await access.state()).closed
+
+
+async def test_a_token_that_was_created_since_the_reading_keeps_the_service_closed(access: AccessStore) -> None:
+    before = await access.state()
+    await access.mark_closed()
+    await access.put(None, RECORD)
+    assert not await access.reopen(before)
     assert (await access.state()).closed
 
 
