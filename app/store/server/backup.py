@@ -33,7 +33,6 @@ from app.store.server.data_dir import (
     write_whole,
 )
 from app.store.server.engine import Engine, find_server
-from lachesis.wire.errors import StoreUnavailable
 
 _DATA, _MANIFEST = "data.rdb", "manifest.json"
 _BASE, _REST = "appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"
@@ -75,8 +74,8 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Backup
         lachesis: The version of this service.
 
     Raises:
-        BackupFailed: ``target`` is not empty, cannot be written or is among the data; or another backup is under way.
-        StoreUnavailable: The server could not save; the message says why.
+        BackupFailed: ``target`` is not empty, cannot be written or is among the data; another backup is under way; or
+            the server could not save.
     """
     home = data_dir.absolute() / "redis"
     if target.resolve().is_relative_to(home.resolve()):
@@ -98,7 +97,7 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Backup
     except OSError as error:
         raise BackupFailed(f"cannot back up {data_dir} into {target}: {error}") from error
     except RedisError as error:
-        raise StoreUnavailable(f"the server did not save its data: {error}") from error
+        raise BackupFailed(f"the server did not save its data: {error}. Repeat the command") from error
 
 
 def _back_up(client: Redis, snapshot: Path, target: Path, lachesis: str) -> BackupManifest:
@@ -232,9 +231,12 @@ def _save(client: Redis) -> int:
     while (info := client.info("persistence"))["rdb_bgsave_in_progress"]:
         time.sleep(_LOOK_S)
     if client.info("server")["run_id"] != before:
-        raise StoreUnavailable("the server ended while it saved its data, and was started again")
+        raise BackupFailed("the server ended while it saved its data, and was started again: repeat the command")
     if info["rdb_last_bgsave_status"] != "ok":
-        raise StoreUnavailable("the server did not save its data; redis.log in the data directory says why")
+        raise BackupFailed(
+            "the server did not save its data; redis.log in the data directory says why. If the disk of the data "
+            "directory is full, make room for a copy of the data, and repeat the command"
+        )
     return keys
 
 

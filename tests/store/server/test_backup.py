@@ -51,6 +51,16 @@ def test_a_backup_that_cannot_be_written_leaves_no_files_and_can_be_repeated(
     assert not (data_dir / "redis" / "dump.rdb").exists()
 
 
+def test_a_server_without_room_to_save_says_to_make_room(own_server: EmbeddedRedis, tmp_path: Path) -> None:
+    data_dir, target = Path(own_server.url.removeprefix("unix://")).parents[1], tmp_path / "backup"
+    with Redis.from_url(own_server.url) as redis:
+        redis.set("lachesis:test", os.urandom(3 << 20))
+    resource.prlimit(own_server.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    with pytest.raises(BackupFailed, match=r"redis\.log .* is full, make room for a copy of the data, and repeat"):
+        make_backup(own_server.url, data_dir, target, "0.1.0")
+    assert list(target.iterdir()) == []
+
+
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
     write_whole(tmp_path / "engine.json", "{}")
     with room_for(4), pytest.raises(OSError, match="File too large"):
