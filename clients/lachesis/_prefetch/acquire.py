@@ -98,7 +98,7 @@ class BatchAcquirer(Acquirer[Taken]):
         self._name = name
         self.rewinds: int | None = None
         self._refused = False
-        self._leases: WeakValueDictionary[LeaseCalls, HeldLease] = WeakValueDictionary()  # of shards
+        self._leases: WeakValueDictionary[LeaseCalls, HeldLease] = WeakValueDictionary()
 
     def begin(self) -> None:
         """Start again, if the caller has seen `RunRewound`."""
@@ -161,13 +161,12 @@ class BatchAcquirer(Acquirer[Taken]):
             self.rewinds = info.rewinds
         rank = None if info.shard is None else info.shard.rank
         calls = self._calls.lease(info.batch, info.lease, rank)
-        before = None if rank is None else self._leases.get(calls)
+        before = self._leases.get(calls)
         if before is not None and before.held:  # a rank gets its shard again: both are acknowledged at once
             before.ask_for(lease_s)
             return Held(taken, before)
         held = self._held(taken, calls, lease_s)
-        if rank is not None:
-            self._leases[calls] = held.lease
+        self._leases[calls] = held.lease
         return held
 
 

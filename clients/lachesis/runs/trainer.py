@@ -395,8 +395,10 @@ class AsyncTrainer(RunGroups, OwnsSender, ForAsyncio):
         This loop would get the shards that they hold. When they then give these back, all ranks lose the batches.
         """
         cursor = self._feeds[feed]
+        if cursor is None:
+            return
         for other, its in list(self._feeds.items()):
-            if other is not feed and cursor is not None and its is not None and its.rank.rank == cursor.rank.rank:
+            if other is not feed and its is not None and its.rank.rank == cursor.rank.rank:
                 await self._close_feed(other)
 
     async def _close_feed(self, feed: Feed[Taken]) -> None:
