@@ -20,6 +20,7 @@ from app.api.http.connection.client_connection import SLOW_S
 from app.api.http.negotiation import accepts_binary, accepts_compact
 from app.api.http.replies import WatchedReply, streamed, varied_by_accept
 from app.core.groups.advantages import relative_advantages
+from app.core.groups.annotations import tensor_of
 from app.services.groups.contents import KeptContents
 from app.services.groups.token_text import TokenText
 from app.store.groups.annotations import Annotations
@@ -148,7 +149,7 @@ def in_json(
 
 def group_in_binary(group: Unpacked, annotations: Mapping[str, Ragged]) -> bytes:
     """Write a group, or a part of one, as one blob without compact columns. Annotations are further tensors."""
-    added = {f"annotations.{name}": np.ascontiguousarray(ragged.values) for name, ragged in annotations.items()}
+    added = {tensor_of(name): np.ascontiguousarray(ragged.values) for name, ragged in annotations.items()}
     tensors = {**added, **group.tensors, **lay_out(group.columns, compact=False)}
     return blob.write(tensors | {DETAILS: np.frombuffer(group.details, np.uint8)}, group.metadata, group.dtypes)
 

@@ -11,6 +11,11 @@ from lachesis.wire.errors import InvalidField
 ANNOTATIONS = "annotations"
 
 
+def tensor_of(name: str) -> str:
+    """Return the name of the tensor in which an annotation is shown, beside the tensors of the sender."""
+    return f"{ANNOTATIONS}.{name}"
+
+
 class Rows(NamedTuple):
     """Rows of unequal length: all values in reading order, and the length of each row."""
 

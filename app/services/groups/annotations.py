@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from app.core.groups.annotations import ANNOTATIONS, Rows, checked_annotations
+from app.core.groups.annotations import ANNOTATIONS, Rows, checked_annotations, tensor_of
 from app.services.groups.contents import GroupContentReader
 from app.services.groups.history import GroupFacts, GroupHistories
 from app.store.groups.annotations import MAX_BYTES, Annotations, AnnotationStore
@@ -40,14 +40,20 @@ class GroupAnnotator:
         Raises:
             RunNotFound, GroupNotFound: There is no such run or group.
             GroupGone: Its contents are not kept, so the values cannot be checked against them.
-            InvalidField: The values do not fit its tokens, or it would have too many annotations. Nothing was stored.
+            InvalidField: The values do not fit its tokens, a tensor of its sender has the name, or it would have too
+                many annotations. Nothing was stored.
             AnnotationsFull: The annotations of the run would be too large. Nothing was stored.
         """
         kept = await self._contents.of(run, given_id, admit)
         try:
-            (lengths,) = unpack(kept.payload).columns["tokens"].lengths
+            group = unpack(kept.payload)
+            (lengths,) = group.columns["tokens"].lengths
         except (KeyError, ValueError) as error:
             raise GroupGone(f"the contents of group {given_id} are damaged in Redis: {error}") from error
+        for name in given:
+            if (tensor := tensor_of(name)) in group.tensors:
+                taken = f"the sender of the group has a tensor {tensor}: choose another name"
+                raise InvalidField(taken, (ANNOTATIONS, name))
         values = checked_annotations(given, lengths)
         outcome = await self._store.put(run, given_id, kept.facts.group.group_id, lengths, values)
         if outcome == "unknown":

@@ -80,6 +80,19 @@ async def test_what_does_not_fit_is_refused_with_its_place_and_nothing_is_stored
     assert (await client.get(f"{GROUPS}/a")).json()["annotations"] == []
 
 
+async def test_the_name_of_a_tensor_of_the_sender_is_refused(client: httpx.AsyncClient) -> None:
+    """Both would be `annotations.entropy` in binary, and an export would leave out the sender's."""
+    await made(client)
+    own = {"dtype": "U8", "shape": [1], "data": "Bw=="}
+    await send(client, group("a", tensors={"annotations.entropy": own, "mismatch": own}))
+    reply = await annotate(client, "a", entropy=ENTROPY)
+    assert reply.status_code == 422, reply.text
+    assert reply.json()["errors"][0]["loc"] == ["annotations", "entropy"]
+    assert (await annotate(client, "a", mismatch=ENTROPY)).status_code == 200
+    binary = await client.get(f"{GROUPS}/a/content", headers={"Accept": SAFETENSORS})
+    assert sorted(unpack(binary.content).tensors) == ["annotations.entropy", "annotations.mismatch", "mismatch"]
+
+
 @pytest.mark.parametrize(
     "body", ["", "[]", '{"annotations": {"a": [], "a": []}}', '{"annotations": {}', '{"notes": {}}']
 )
