@@ -88,7 +88,7 @@ function Found({ run, data, query, isAny }) {
     <//>`;
   }
   return html`
-    <p class="quiet" role="status">
+    <p class="quiet reading" role="status">
       ${
         newer > 0
           ? html`<button type="button" class="small" onClick=${() => setFirst(newest)}>

@@ -80,7 +80,7 @@ function useRead(path, accepted) {
 
 // The list stays as it is while it is read. This says of when it is, and without filters what came in the meantime.
 function WhenRead({ at, more, again }) {
-  return html`<p class="quiet" role="status">
+  return html`<p class="quiet reading" role="status">
     Read at <time>${moment.format(at)}</time>. States and ages are of that moment.${" "}
     <button type="button" class="small" onClick=${again}>
       ${more > 0 ? `${number(more)} new: show them` : "Read again"}
