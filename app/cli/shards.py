@@ -47,7 +47,7 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw lengths and loads into this file (.png, .svg, .pdf).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     cost_per_s: Annotated[
-        float | None, typer.Option(help="The cost that a rank processes in a second, for times in seconds.", min=0.0)
+        float | None, typer.Option(help="Cost that a rank processes per second: adds times in seconds.", min=0.0)
     ] = None,
 ) -> None:
     """Show the lengths of episodes, a balanced division between ranks, and its gain.

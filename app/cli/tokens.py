@@ -30,7 +30,7 @@ from lachesis.wire.problems import format_validation_error
 if TYPE_CHECKING:
     from app.services.access.tokens import TokenAdministration, TokenFacts
 
-_InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value in a line.")]
+_InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value per line.")]
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
@@ -83,8 +83,8 @@ def create(
     max_requests_per_s: Annotated[float | None, typer.Option(help="Most requests per second. Default: any.")] = None,
     max_bytes_per_s: Annotated[float | None, typer.Option(help="Most bytes of bodies per second.")] = None,
     max_groups_per_s: Annotated[float | None, typer.Option(help="Most submitted groups per second.")] = None,
-    max_queued_groups: Annotated[int | None, typer.Option(help="Most groups of it in the queue of a run.")] = None,
-    max_queued_bytes: Annotated[int | None, typer.Option(help="Most payload of these groups, bytes.")] = None,
+    max_queued_groups: Annotated[int | None, typer.Option(help="Most of its groups in the queue of a run.")] = None,
+    max_queued_bytes: Annotated[int | None, typer.Option(help="Most bytes of their payload.")] = None,
     new_data: Annotated[
         bool, typer.Option("--new-data", help="Create the data directory if this place has none.")
     ] = False,

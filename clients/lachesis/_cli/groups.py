@@ -21,25 +21,24 @@ def groups(
     url: Url = None,
     state: Annotated[GroupState | None, typer.Option(help="Only groups in this state.")] = None,
     environment: Annotated[
-        str | None, typer.Option(help="Only groups of the environment with this id or name; none: without one.")
+        str | None, typer.Option(help="Only groups of the environment with this id or name; `none`: of no environment.")
     ] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Only groups with this number of sequences.")] = None,
     item: Annotated[str | None, typer.Option(help="Only groups of this dataset entry or task.")] = None,
     score_min: Annotated[float | None, typer.Option(help="Only groups with at least this mean score.")] = None,
     score_max: Annotated[float | None, typer.Option(help="Only groups with at most this mean score.")] = None,
     received_from: Annotated[
-        datetime | None, typer.Option(help="Only groups that were received from this local time on.")
+        datetime | None,
+        typer.Option(help="Only groups received from this local time on, such as 2026-01-31T12:00."),
     ] = None,
-    received_to: Annotated[
-        datetime | None, typer.Option(help="Only groups that were received before this local time.")
-    ] = None,
+    received_to: Annotated[datetime | None, typer.Option(help="Only groups received before this local time.")] = None,
     step_min: Annotated[int | None, typer.Option(min=0, help="Only groups in batches of this step or later.")] = None,
     step_max: Annotated[int | None, typer.Option(min=0, help="Only groups in batches of this step or earlier.")] = None,
     staleness_min: Annotated[
         int | None, typer.Option(min=0, help="Only groups that are at least this many policy versions old.")
     ] = None,
     older_than_version: Annotated[
-        int | None, typer.Option(min=0, help="Only groups that an earlier policy version than this one sampled.")
+        int | None, typer.Option(min=0, help="Only groups sampled by a policy version before this one.")
     ] = None,
     dropped: Annotated[str | None, typer.Option(help="Only groups that were dropped for this reason.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many groups to list.")] = GROUPS_SHOWN,
@@ -48,7 +47,7 @@ def groups(
 ) -> None:
     """List the groups of a run.
 
-    These are groups that wait, those in batches, and those that have left. If there are more, stderr says how to go on.
+    They wait, are in a batch, or have left. If there are more than shown, stderr says how to see them.
     """
     settings = settings_of(url, run)
     filters: dict[str, object] = {"state": state, "environment": environment, "item": item, "dropped": dropped}

@@ -119,7 +119,7 @@ def events(
     url: Url = None,
     after: Annotated[str, typer.Option(help="Only events after this id, or time in ms since 1970.")] = "0",
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many of the last events to show.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with the events that come.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Then show new events as they come.")] = False,
     json: InJson = False,
 ) -> None:
     """Show what happened in a run, and with --follow what happens.

@@ -19,7 +19,7 @@ from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.printable import printable
 
 Url = Annotated[str | None, typer.Option(help="The service; default: LACHESIS_URL, or the one of this machine.")]
-InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value in a line.")]
+InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value per line.")]
 RunName = Annotated[str | None, typer.Argument(help="The run; default: LACHESIS_RUN, or default.")]
 RunOption = Annotated[str | None, typer.Option("--run", help="The run; default: LACHESIS_RUN, or default.")]
 

@@ -53,8 +53,9 @@ def export_groups(
     part_groups: Annotated[int, typer.Option(min=1, max=10_000, help="Most groups in a part.")] = 1000,
     json: InJson = False,
 ) -> None:
-    """Write groups whose contents the run keeps into files. The same command continues an export that broke off.
+    """Write groups with their contents into files. After a break, the same command continues.
 
+    It writes the groups whose contents the run still has.
     The directory gets a listing, parts, and a manifest with the SHA-256 of each part.
     """
     settings = settings_of(url, run)
