@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from app.api.http.access.issuer_client import IssuerClient
 from app.api.http.connection.certificates import TlsContexts, TlsFiles
 from app.core.access.loopback import TWO_WAYS, is_loopback
+from app.core.wording import counted
 from app.logs import log_config
 from app.process.signals import raise_on_stop_signals
 from app.process.store import Store, open_store
@@ -171,7 +172,6 @@ def one_each(listener: socket.socket, processes: int) -> list[socket.socket]:
 def _announcement(settings: ServiceSettings, listener: socket.socket, store: Store) -> str:
     address, port = listener.getsockname()[:2]
     host = f"[{address}]" if ":" in address else address
-    workers = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
     scheme = "https" if settings.tls_cert else "http"
     where = f"Lachesis {lachesis_version()} listening on {scheme}://{host}:{port}"
-    return f"{where} · {workers} · {store.name} · {store.facts.promise}"
+    return f"{where} · {counted(settings.workers, 'worker')} · {store.name} · {store.facts.promise}"

@@ -23,7 +23,7 @@ from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
 from lachesis.errors import LachesisError, ServiceError, UntrustedCertificate
 from lachesis.wire.address import without_password
-from lachesis.wire.printable import printable
+from lachesis.wire.printable import counted, printable
 from lachesis.wire.status import RunStatus
 from lachesis.wire.version import ServiceVersion
 
@@ -173,9 +173,10 @@ async def _ping(settings: Settings, sender: Sender, with_run: bool) -> _PingResu
 
 def _described(run: RunStatus) -> str:
     state = "a batch is ready" if run.ready else f"no batch yet: {run.blocked.detail if run.blocked else 'unknown'}"
+    environments = counted(run.registered_environments, "environment")
     return (
-        f"run {run.run}: step {run.current_step}, batches of {run.batch_size}, {run.queue_size} groups in the queue, "
-        f"{run.alive_environments} of {run.registered_environments} environments alive; {state}"
+        f"run {run.run}: step {run.current_step}, batches of {run.batch_size}, "
+        f"{counted(run.queue_size, 'group')} in the queue, {run.alive_environments} of {environments} alive; {state}"
     )
 
 

@@ -15,7 +15,7 @@ from app.core.model import MOST_HINTS, Bounds, Lane, Naming, NotReady, by_number
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing
 from app.core.ranks.sharding import Undivided
 from app.core.runs.view import QueueView
-from app.core.wording import listed
+from app.core.wording import counted, listed
 from lachesis.wire.blockers import Blocker
 
 _MOST_TRIED = 64
@@ -53,7 +53,7 @@ def refusal_of(view: QueueView) -> NotReady | None:
 
 
 def old_groups() -> NotReady:
-    """Return that the oldest groups of the queue may not be trained on any more, and that they are being dropped."""
+    """Return the reason while the run drops the oldest groups of the queue, which may not be trained on any more."""
     why = (
         "the oldest groups of the queue are too old to be trained on, or of a later policy version; the service drops "
         "them and looks at the next"
@@ -152,7 +152,7 @@ def _detail(
         "; ",
     )
     if blocker is Blocker.TOO_FEW_SEQUENCES:
-        wanted = "1 sequence" if batch_size == 1 else f"{batch_size} sequences"
+        wanted = counted(batch_size, "sequence")
         return f"a batch needs {wanted}; the queue has {usable} that fit" + (shortages and f"; {shortages}")
     if blocker is Blocker.MINIMUM_SHORT:
         return shortages

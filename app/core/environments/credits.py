@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.model import Bounds
+from app.core.wording import counted
 
 _FLOAT_ERROR = 1e-9  # by the weights 0.1 and 0.7, the first gets 1.0000000000000002 of 8 and means 1
 
@@ -103,13 +104,13 @@ class RunCredits:
         if allowed > 0:
             reason = f"{outstanding} of {wanted} wanted sequences are queued, leased or running"
             return Credit(allowed, wanted, outstanding, reason)
-        horizon = self._horizon
+        batches = counted(self._horizon, "batch", "batches")
         if outstanding >= wanted:
-            wants = f"the run wants {wanted} sequences of it for {horizon} batches"
+            wants = f"the run wants {wanted} of its sequences for {batches}"
             reason = f"{wants}; {outstanding} are queued, leased or running"
         else:
-            whole = horizon * self._batch_size
-            reason = f"all {whole} sequences of the next {horizon} batches are queued, leased or running"
+            whole = self._horizon * self._batch_size
+            reason = f"all {whole} sequences of the next {batches} are queued, leased or running"
         when = "; there is room again when a trainer acknowledges batches" if wanted > 0 else ""
         return Credit(0, wanted, outstanding, reason + when)
 

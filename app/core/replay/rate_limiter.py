@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from app.core.wording import counted
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import RateLimiter
 from lachesis.wire.states import BlockedOn
@@ -105,8 +106,7 @@ def may_sample(
     """
     needed = max(count, min_size_to_sample)
     if position.size < needed:
-        chunks = "1 chunk" if needed == 1 else f"{needed} chunks"
-        detail = f"sampling {count} needs {chunks}; {position.size} can be sampled"
+        detail = f"sampling {count} needs {counted(needed, 'chunk')}; {position.size} can be sampled"
         return LimiterBlock("chunks", needed - position.size, detail)
     credit = samples_open(position, settings, min_size_to_sample)
     if settings is None or count <= credit:

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Literal
 
 from app.core.access.queue_limits import LimitedAccount
+from app.core.wording import counted
 from app.store.curriculum.entries import packed_change
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
@@ -177,11 +178,13 @@ def _run_full(preconditions: Preconditions, groups: int, size: str) -> QueueFull
     most_groups, most_bytes = preconditions.max_groups, preconditions.max_bytes
     is_of_groups = most_groups is not None and groups >= most_groups
     limit = f"max_queued_groups={most_groups}" if is_of_groups else f"max_queued_bytes={most_bytes}"
-    return QueueFull(f"{limit} of the run leaves no room: it has {groups} groups queued, {size} bytes")
+    return QueueFull(f"{limit} of the run leaves no room: it has {counted(groups, 'group')} queued, {size} bytes")
 
 
 def _account_full(account: LimitedAccount, limit: str, groups: str, size: str) -> QueueFull:
     """Say which limit of which account a submission would exceed."""
     whose = account.name + ("" if account.environment is None else f" (environment {account.environment!r})")
     value = getattr(account.limits, limit)
-    return QueueFull(f"{limit}={value} of {whose} leaves no room: it has {groups} groups queued, {size} bytes")
+    return QueueFull(
+        f"{limit}={value} of {whose} leaves no room: it has {counted(int(groups), 'group')} queued, {size} bytes"
+    )

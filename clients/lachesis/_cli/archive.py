@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from lachesis._cli.lock import LOCK_FILE
 from lachesis.wire.groups import ListedGroup
+from lachesis.wire.printable import counted
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class ExportManifest(_Record):
             raise ValueError("a part is listed twice")
         groups = sum(part.groups + len(part.missing) for part in self.parts)
         if groups > self.groups or (self.complete and groups < self.groups):
-            raise ValueError(f"its parts have {groups} groups, and the export {self.groups}")
+            raise ValueError(f"its parts have {counted(groups, 'group')}, and the export {self.groups}")
         return self
 
 

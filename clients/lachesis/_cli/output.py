@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lachesis.wire.batches import Explanation, LastSubmission
 from lachesis.wire.events import RunEvent
-from lachesis.wire.printable import printable
+from lachesis.wire.printable import counted, printable
 
 _T = TypeVar("_T")
 Columns = Mapping[str, Callable[[_T], str]]
@@ -99,11 +99,6 @@ def table(header: Iterable[str], rows: Iterable[Sequence[str]], left: int = 1) -
 def row(columns: Columns[_T], shown: _T) -> list[str]:
     """Return a cell for each column."""
     return [cell(shown) for cell in columns.values()]
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def cut(text: str, most: int = _MOST_CHARACTERS) -> str:

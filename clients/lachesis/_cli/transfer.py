@@ -26,6 +26,7 @@ from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.columns import DETAILS, lay_out, unpack
 from lachesis.wire.environments import EnvironmentCreate
 from lachesis.wire.groups import MAX_LOOKED_AT, ListedGroup
+from lachesis.wire.printable import counted
 from lachesis.wire.states import GroupState
 
 _AT_ONCE = 8
@@ -72,7 +73,7 @@ def export_groups(
             typer.echo(output.as_json(archive.manifest))
         else:
             parts = len(archive.manifest.parts)
-            said = f"exported {output.counted(written, 'group')} in {output.counted(parts, 'part')}"
+            said = f"exported {counted(written, 'group')} in {counted(parts, 'part')}"
             output.console().print(output.line(said))
         if missing_groups := archive.manifest.groups - written:
             note(f"{missing_groups} groups had left before their contents were read: the manifest names them")

@@ -1,4 +1,4 @@
-"""Make text safe to show in a terminal."""
+"""Text for people: safe to show in a terminal, and with nouns in the right number."""
 
 
 def printable(text: str) -> str:
@@ -6,3 +6,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

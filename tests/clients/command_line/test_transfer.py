@@ -273,7 +273,7 @@ async def test_a_hostile_export_is_refused_and_no_file_outside_is_read(run: Sett
         (folder / "manifest.json").write_text(json.dumps(lying))
         code, out, err = await piped("import", str(folder), **where)
         assert (code, out) == (1, ""), err
-        assert ("a part is listed twice" if lying != manifest | {"groups": 2} else "its parts have 1 groups") in err
+        assert ("a part is listed twice" if lying != manifest | {"groups": 2} else "its parts have 1 group") in err
     for name in (
         "../outside.jsonl",
         str(tmp_path / "outside.jsonl"),

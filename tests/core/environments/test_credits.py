@@ -81,14 +81,14 @@ def test_who_has_sent_too_much_gets_none_and_says_why() -> None:
     nothing = credit(10, 1, {0: claim(outstanding=12), 1: claim()}, 0)
     assert (nothing.sequences, nothing.wanted, nothing.outstanding) == (0, 5, 12)
     assert nothing.reason == (
-        "the run wants 5 sequences of it for 1 batches; 12 are queued, leased or running; "
+        "the run wants 5 of its sequences for 1 batch; 12 are queued, leased or running; "
         "there is room again when a trainer acknowledges batches"
     )
 
 
 def test_who_is_wanted_for_nothing_is_not_told_to_wait() -> None:
     nothing = credit(10, 1, {0: claim(weight=0), 1: claim()}, 0)
-    assert nothing.reason == "the run wants 0 sequences of it for 1 batches; 0 are queued, leased or running"
+    assert nothing.reason == "the run wants 0 of its sequences for 1 batch; 0 are queued, leased or running"
 
 
 def test_what_others_sent_too_much_does_not_break_a_promise() -> None:

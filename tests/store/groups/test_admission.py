@@ -465,7 +465,7 @@ async def test_a_repeated_submission_does_not_store_its_refused_part_under_old_c
     """The reply was lost; before the repetition room was made, garbage removed, and somebody registered."""
     before = await store.preconditions(max_groups=1)
     submissions = [[PendingGroup(name, encoded(), Placement(0))] for name in ("one", "two")]
-    full = QueueFull("max_queued_groups=1 of the run leaves no room: it has 1 groups queued, 8 bytes")
+    full = QueueFull("max_queued_groups=1 of the run leaves no room: it has 1 group queued, 8 bytes")
     first = await store.groups.admit(RUN, submissions, before)
     assert list(map(str, first.results)) == list(map(str, ([Outcome()], full)))
     await store.acknowledge(await store.take("one"))
