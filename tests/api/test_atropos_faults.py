@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.store.redis.keys import RunKeys
-from lachesis.wire.body import MAX_BATCH_SIZE
+from lachesis.wire.limits import MAX_BATCH_SIZE
 from lachesis.wire.runs import DEFAULT_RUN
 from tests.api.atropos_calls import (
     batch,

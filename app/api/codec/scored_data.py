@@ -15,10 +15,10 @@ from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse_json
 from app.core.ranks.costs import weigh
 from app.store.groups.codec import EncodedGroup
-from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.columns import COLUMNS, Column, Ragged, check_same_rows, pack
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS
+from lachesis.wire.limits import MAX_BATCH_SIZE
 
 Parse = Callable[[bytes], Any]
 GroupsOf = Callable[[Any], list[tuple[Path, Any]]]

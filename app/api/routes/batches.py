@@ -53,7 +53,7 @@ from lachesis.wire.batches import (
     TakeBatch,
     TakenBatch,
 )
-from lachesis.wire.body import MAX_BATCH_SIZE
+from lachesis.wire.limits import MAX_BATCH_SIZE
 from lachesis.wire.runs import YEAR_S
 from lachesis.wire.states import LeaseAnswer
 

@@ -22,7 +22,6 @@ from app.api.http.openapi import (
 from app.api.http.routing import RunRoute, requires
 from app.core.access.permissions import Permission, check_worker
 from lachesis.wire import errors
-from lachesis.wire.body import MAX_WAIT_S
 from lachesis.wire.fragments import (
     FRAGMENT_ID,
     FetchFragments,
@@ -30,6 +29,7 @@ from lachesis.wire.fragments import (
     SubmittedFragment,
     SubmittedFragments,
 )
+from lachesis.wire.limits import MAX_WAIT_S
 
 _MISSING = (errors.RunNotFound, errors.ReplayNotFound)
 _BLOB_CONTENT = {"content": binary(codec.BLOBS)}

@@ -16,7 +16,7 @@ from app.core.access.permissions import Permission
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.request import ReplaySampleRequest
 from lachesis.wire import errors
-from lachesis.wire.body import MAX_WAIT_S
+from lachesis.wire.limits import MAX_WAIT_S
 from lachesis.wire.replay import Sampling
 from lachesis.wire.samples import AckSample, ExtendSample, NackSample, SampleEnd, SampleInfo, TakeSample
 

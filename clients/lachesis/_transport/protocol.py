@@ -20,7 +20,7 @@ from lachesis._transport.tracing import TraceHeaders
 from lachesis.errors import BY_CODE, InvalidField, ServiceError
 from lachesis.wire import batches
 from lachesis.wire.blob import Buffer, DamagedBlob
-from lachesis.wire.body import MAX_WAIT_S
+from lachesis.wire.limits import MAX_WAIT_S
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lachesis.wire.body import MAX_BATCH_SIZE, MAX_INTEGER
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.limits import MAX_BATCH_SIZE
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Count = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]

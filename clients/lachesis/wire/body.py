@@ -1,4 +1,4 @@
-"""What the schemas of requests have in common, and the limits of their numbers."""
+"""What the schemas of requests have in common, and the largest integer in them."""
 
 from functools import cache
 from types import UnionType
@@ -9,12 +9,6 @@ from pydantic_core import CoreSchema
 
 MAX_INTEGER = 2**53 - 1
 """Largest accepted integer. Readers that use doubles would change a larger one."""
-
-MAX_BATCH_SIZE = 131_072
-"""Maximum number of sequences in a batch, and in a declared group. Memory to form a batch grows with this number."""
-
-MAX_WAIT_S = 600.0
-"""Longest long poll, seconds: for a batch, for a sample, and for room in a replay buffer."""
 
 
 class Body(BaseModel):

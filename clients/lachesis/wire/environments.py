@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lachesis.wire.body import MAX_BATCH_SIZE, Body, Change
+from lachesis.wire.body import Body, Change
+from lachesis.wire.limits import MAX_BATCH_SIZE
 from lachesis.wire.status import EnvironmentStatus, Warned
 
 MOST_RUNNING = 1_000_000

@@ -1,8 +1,14 @@
-"""Limits that the service holds senders to: rates of tokens and runs, how much of them is used, and numbers."""
+"""Limits of requests: sizes and waits, rates of tokens and runs, and how much of the rates is used."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER
+
+MAX_BATCH_SIZE = 131_072
+"""Maximum number of sequences in a batch, and in a declared group. Memory to form a batch grows with this number."""
+
+MAX_WAIT_S = 600.0
+"""Longest long poll, seconds: for a batch, for a sample, and for room in a replay buffer."""
 
 MAX_ANNOTATIONS = 8
 """Maximum number of annotations of a group."""

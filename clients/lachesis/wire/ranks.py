@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lachesis.wire.body import MAX_INTEGER, MAX_WAIT_S
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.limits import MAX_WAIT_S
 
 MAX_RANKS = 4096
 MAX_COST_CHARACTERS = 200

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lachesis.wire.body import MAX_BATCH_SIZE, MAX_INTEGER, Body, Change
+from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.filters import RunFilters
-from lachesis.wire.limits import RunLimitSettings
+from lachesis.wire.limits import MAX_BATCH_SIZE, RunLimitSettings
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 DEFAULT_RUN = "default"

@@ -16,10 +16,10 @@ from app.api.codec.group_fields import count_arrays, holds_only, read_fields_by_
 from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse_in_python, parse_json
 from app.api.codec.scored_data import decode_group, decode_groups
 from lachesis.wire.atropos import ScoredData
-from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.columns import unpack
 from lachesis.wire.errors import InvalidField, InvalidInput, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS
+from lachesis.wire.limits import MAX_BATCH_SIZE
 from tests.api.bodies import ODD_VALUES, exact, groups, mutated, served
 from tests.properties import examples
 

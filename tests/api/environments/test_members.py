@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 
 from app.store.environments.members import MOST_MEMBERS
 from app.store.redis.keys import RunKeys
-from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.environments import MOST_RETRIES, MOST_RUNNING
+from lachesis.wire.limits import MAX_BATCH_SIZE
 from tests.api.atropos_calls import batch, register, register_env
 from tests.api.conftest import Start
 from tests.api.log_capture import LogLines

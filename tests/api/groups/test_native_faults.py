@@ -14,10 +14,10 @@ from app.api.codec.group_json import decode_native_json
 from app.store.redis.keys import RunKeys
 from lachesis.wire import blob
 from lachesis.wire.batch_file import parts_of
-from lachesis.wire.body import MAX_BATCH_SIZE
 from lachesis.wire.errors import MalformedBody
 from lachesis.wire.frame import frame, frame_header
 from lachesis.wire.groups import MAX_GROUPS
+from lachesis.wire.limits import MAX_BATCH_SIZE
 from tests.api.native_groups import BINARY, in_binary, parts
 
 GROUP: dict[str, Any] = {
