@@ -105,7 +105,7 @@ def _has(document: dict[str, Any], number: int, field: str | int | None) -> bool
 
 
 def _line(text: str, found: Callable[[dict[str, Any]], bool]) -> int:
-    """Return the line with which something first is in the document. The parser tells no lines of values."""
+    """Return the line where something first appears in the document. The parser does not give the lines of values."""
     lines = re.split(r"(?<=\n)", text)
     for count in range(1, len(lines)):
         try:

@@ -135,7 +135,7 @@ def token_id_of(token: bytes) -> str | None:
 def check_token(record: TokenRecord | None, digest: str, now_ms: float) -> TokenState:
     """Say whether a token is valid. The time that this takes does not depend on the digests.
 
-    Only who has a secret of the token learns more than that it is unknown.
+    Only a sender with a secret of the token learns more than that it is unknown.
 
     Args:
         record: The record of the id in the token. None means that the id is unknown.

@@ -4,8 +4,8 @@ A batch waits for an environment that has sent less than its part while another 
 minimum or, without a minimum, its credits for one batch (`app.core.environments.credits`). `relax_scarce_after_s` of
 the run counts from the first request of a trainer that gets no batch during this time. After that, the minimum of the
 environment is what it has queued, until it has sent its part again. Credits for its part go to others. What a batch
-lacks counts as owed, but batches that keep all minimums do not choose more of the environment for that. The minimums of
-others bind as before. Without the setting, batches wait forever.
+lacks counts as owed. But a batch that keeps all minimums takes no more groups of the environment to repay it. The
+minimums of others bind as before. Without the setting, batches wait forever.
 """
 
 import math

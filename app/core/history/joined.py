@@ -1,4 +1,4 @@
-"""Add spans up in those that are shown, as they are read."""
+"""Sum stored spans into the longer ones that a chart shows, while they are read."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ TimedSpan = tuple[int, HistorySpan]
 
 
 class JoinedSpans:
-    """What happened in the spans of a range. Spans that were added stay as they are.
+    """What happened in the spans of a range. Stored spans are not changed.
 
     Args:
         shown: The range.
@@ -31,7 +31,7 @@ class JoinedSpans:
         return len(self._names - {OTHERS})
 
     def add(self, found: Iterable[TimedSpan]) -> None:
-        """Add spans to those that they are in. What is outside of the range is left out.
+        """Add each span to the span of the range that contains it. Leave out spans outside of the range.
 
         Args:
             found: Spans in the order of time.

@@ -90,11 +90,11 @@ class Range:
 
 
 def default_begin(to_s: float, firsts: Sequence[int | None]) -> float:
-    """Return the default begin of a range: an hour before its end, or the begin of a younger history.
+    """Return the default start of a range: an hour before its end, or the start of a younger history.
 
     Args:
         to_s: When the range ends, seconds since 1970.
-        firsts: The begin of the first span of each resolution in `KEPT`; None for a resolution without spans.
+        firsts: The start of the first span of each resolution in `KEPT`; None for a resolution without spans.
     """
     begin_s, finest_s = to_s - HOUR_S, firsts[0]
     ends_s = [first + one.step_s for one, first in zip(KEPT[1:], firsts[1:], strict=True) if first is not None]
@@ -106,7 +106,7 @@ def default_begin(to_s: float, firsts: Sequence[int | None]) -> float:
 
 
 def span_begin(time_s: int, step_s: int) -> int:
-    """Return when the span begins that a time is in."""
+    """Return the start of the span that contains a time."""
     return time_s - time_s % step_s
 
 

@@ -1,4 +1,4 @@
-"""Say in words how what was trained on differs from what was generated."""
+"""Describe in a sentence how groups that were trained on differ from all generated ones."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Count what has grown since totals were last looked at."""
+"""Compute how much totals have grown since the last look at them."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Say what of a history somebody wants to see, so that nothing else is read."""
+"""Describe the part of a history that a request needs, so that nothing else is read."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ COUNTS = tuple(f"{what}_{way}" for way in ("in", "out") for what in ("groups", "
 
 @dataclass(frozen=True, slots=True)
 class WantedHistory:
-    """What of a history is wanted.
+    """The part of a history that a request needs.
 
     Attributes:
         run: Names of series of the run. None for all.
@@ -45,7 +45,7 @@ class WantedHistory:
         return self.run == () and names is not None and self.has_many and {*names} <= {*COUNTS}
 
     def part(self, span: HistorySpan) -> HistorySpan:
-        """Return what is wanted of a span."""
+        """Return the needed part of a span."""
         if self.together:
             return HistorySpan(environments={OTHERS: Facts(sketches=_together(span))})
         if not self.only_counts:

@@ -63,9 +63,9 @@ class ShardRequest:
             raise StepMismatch(f"rank {self.rank} is at step {self.step}; the next batch for it is that of step {step}")
 
     def check_after(self, run_step: int) -> None:
-        """Check that the run has come to the step of the batch that this rank says it has.
+        """Check that the run has reached the step of the batch that this rank says it has.
 
-        Otherwise ranks would get different batches: each takes the steps up to its ``after`` for those that it has.
+        Otherwise ranks would get different batches, because each rank skips the steps up to its ``after``.
 
         Raises:
             StepMismatch: It has not. The run was created again, or an earlier state of it was restored.

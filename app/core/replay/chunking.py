@@ -94,7 +94,7 @@ def arrive(
 def pass_time(state: WorkerProgress, version: int, settings: ReplaySettings, clock_ms: int) -> ChunkingStep:
     """Give up gaps that delayed later fragments for too long, and drop the fragments of a silent worker.
 
-    First, chunks are cut off that are complete since chunks have fewer fragments.
+    First, cut off the chunks that are complete because a change of settings gave chunks fewer fragments.
 
     Args:
         state: The progress of the worker.
@@ -134,7 +134,7 @@ def due_ms(state: WorkerProgress, settings: ReplaySettings) -> int | None:
 
 
 def resume_number(state: WorkerProgress) -> int:
-    """Return the number with which a worker continues that has lost its own: the first after all that it sent."""
+    """Return the number with which a worker that lost its count continues: the first after all that it sent."""
     return state.waiting[-1].number + 1 if state.waiting else state.next_number
 
 

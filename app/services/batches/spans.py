@@ -7,9 +7,9 @@ from app.store.batches.records import BatchRecordStore
 
 
 async def batch_spans(records: BatchRecordStore, run: str, view: QueueView, most: int) -> list[BatchSpan]:
-    """Return when batches were formed and ended, the oldest first: the latest, and those that a trainer has.
+    """Return when batches were formed and ended, oldest first: of the latest batches, and of those that a trainer has.
 
-    A batch that a trainer has ends now, however old it is. A batch that waits to be handed out again has no span.
+    For a batch that a trainer has, the end is now. A batch that waits to be handed out again has no span.
 
     Args:
         records: Knows when batches were formed and ended.

@@ -83,6 +83,6 @@ class TokenText:
         return [written[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def _text(self, token: int) -> str:
-        """Write a token without what decoders take from the begin of a text, such as its space."""
+        """Write a token without what decoders take from the start of a text, such as its space."""
         once = self._tokenizer.decode([token], skip_special_tokens=False)
         return self._tokenizer.decode([token, token], skip_special_tokens=False)[len(once) :]

@@ -173,7 +173,7 @@ class HistoryStore:
         return None if not found else _time_s(found[0][0])
 
     async def next_s(self, run: str, resolution: Resolution, from_s: int) -> int | None:
-        """Return the begin of the first span at or after a time; None if the stream has no such span."""
+        """Return the start of the first span at or after a time; None if the stream has no such span."""
         found = await self._connection.call(
             "XRANGE", RunKeys(run).series(resolution.step_s), from_s * 1000, "+", "COUNT", 1
         )
