@@ -142,7 +142,7 @@ function Retired({ state }) {
 
 function Workers({ workers }) {
   if (workers.length === 0) {
-    return html`<p class="quiet">No worker sends fragments. One that inserts some is listed here.</p>`;
+    return html`<p class="quiet">No worker sends fragments. Workers that insert some are listed here.</p>`;
   }
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Workers that send fragments">
       <table>

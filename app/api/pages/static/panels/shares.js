@@ -51,14 +51,14 @@ function List({ run, status, history }) {
   const known = Object.values(history.environments);
   const top = (names) => Math.max(0, ...known.flatMap((own) => names.flatMap((name) => own[name])));
   const [mostShare, mostOwed] = [Math.max(0.01, top(["share_got", "share_promised"])), top(["owed_sequences"])];
-  const relaxed = `Handed out with less than a minimum: ${counted(status.relaxed_batches, "batch", "batches")}.`;
+  const relaxed = `${counted(status.relaxed_batches, "batch", "batches")} had less than a minimum.`;
   const gotNone = environments.every((one) => one.share_got === null);
   return html`<p class="quiet">
-      ${gotNone ? "No batch was handed out yet. " : ""}The bar is what an environment got in all, the tick what it was
-      promised, the band what it may have. All bars end at ${percent(most)}. ${relaxed}
+      ${gotNone ? "No batch was handed out yet. " : ""}Bar: what the environment got so far. Tick: what it was
+      promised. Band: what it may have. A full bar is ${percent(most)}. ${relaxed}
     </p>
     <p class="quiet over-words">
-      Over time: got (line) and promised (dashes) up to ${percent(mostShare)}, then what is owed, up to${" "}
+      Over time: got (line) and promised (dashes), up to ${percent(mostShare)}; then what is owed, up to${" "}
       ${counted(Math.round(mostOwed), "sequence")}.
     </p>
     <${Rows}

@@ -32,9 +32,9 @@ export function TimeBar({ environments = [] }) {
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
       ${range === null ? `${moment.format(from * 1000)} to ${moment.format(to * 1000)}, in` : "Times are in"} ${zone}.
-      Drag over a chart to look closer.
-      ${range === "1h" && " A younger run is shown from its start, but at least two minutes."}
-      ${time.isLive && ` The newest value still changes: its ${duration(time.step)} are not over.`}
+      Drag over a chart to zoom in.
+      ${range === "1h" && " A younger run is shown from its start, and over at least two minutes."}
+      ${time.isLive && ` The newest value changes until its ${duration(time.step)} have passed.`}
     </span>
   </div>`;
 }
