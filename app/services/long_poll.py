@@ -36,7 +36,7 @@ from lachesis.wire.errors import LachesisError, StoreUnavailable, TooManyConflic
 Q = TypeVar("Q")
 R = TypeVar("R")
 
-_REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: many changes cost a quarter of a core
+_REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: even many changes cost only a quarter of a core
 _SHORTEST_REST_S = 0.005
 _LONGEST_REST_S = 1.0  # an attempt that took longer than a third of this mostly waited for Redis
 _waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # for locks of attempts, in a round of attempts

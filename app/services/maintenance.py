@@ -39,7 +39,7 @@ _PERIOD_S = 1.0
 _CLOSE_TIMEOUT_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between log lines during an outage
 _ALERTS_EVERY = 2  # rounds of upkeep between two looks at the alerts of a run
-_WATCH_EVERY = 60  # rounds between two questions to Redis, what it promises
+_WATCH_EVERY = 60  # rounds between two questions to Redis about its durability
 _IDLE_EVERY = 30  # rounds between two checks for environments to forget, of a run that does not sleep
 
 log = logging.getLogger("lachesis.maintenance")

@@ -37,8 +37,8 @@ SKETCHES_OF: Mapping[HistoryValue, tuple[str | None, str]] = {
 
 _SHARES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 _TAIL = 0.005  # share of the values that may be beyond each end of a histogram
-_FEW = 4  # values that may be outliers, if half of all are not: two groups, each as it comes in and as it goes out
-_SAME = 1e-3  # values that are nearer to each other, relative to their size, have one bin: edges have six digits
+_FEW = 4  # most values that count as outliers: two groups, each counted in and out
+_SAME = 1e-3  # relative distance below which values share a bin: edges have six digits
 _MANY_TIMES = 100.0  # a range of positive values this wide has bins that grow
 
 

@@ -19,7 +19,7 @@ Integers = NDArray[np.int64]
 _SAME = 1e-12  # loads with a relative difference up to this are equal: the difference is rounding
 _MOST_EXCHANGES = 200  # of jobs, to improve a split
 _MOST_NODES = 1500  # of the search tree
-_MOST_SEARCHED = 16  # jobs: with more, so short a search hardly improves the first split
+_MOST_SEARCHED = 16  # jobs: with more, such a short search hardly improves the first split
 _MOST_LOOKS = 50_000  # at the jobs of one kind, for exchanges: about 20 us each
 
 

@@ -13,7 +13,7 @@ from lachesis.wire.errors import ServiceError, StoreFull, StoreUnavailable
 
 _LOOKED_AT = 1000  # entries that one page reads at most
 _AT_ONCE = 200
-_OWN_SHARE, _LEAST_OWN = 0.01, 20  # of the trail: entries of its own of a sender in an hour
+_OWN_SHARE, _LEAST_OWN = 0.01, 20  # share of the trail, and least number, of entries that a sender gets in an hour
 _MOST_CHARACTERS = 200  # of each text
 _MOST_EVENTS = 20
 

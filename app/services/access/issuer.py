@@ -16,8 +16,8 @@ from app.services.background import end
 from lachesis.wire.errors import IssuerUnavailable, Unauthorized
 
 _RENEW_S = 300.0  # a key that the issuer withdraws is refused after this time
-_PAUSE_S = 1.0  # between two fetches, however many tokens name unknown keys: they wait for the next one
-_FAILURE_PAUSE_S = 5.0  # after an attempt that failed; tokens do not wait for the next one
+_PAUSE_S = 1.0  # between two fetches; tokens with unknown keys wait for the next one
+_FAILURE_PAUSE_S = 5.0  # after a failed fetch; tokens do not wait for the next one
 _MOST_KEYS = 100
 _DISCOVERY = "/.well-known/openid-configuration"
 

@@ -16,8 +16,8 @@ from app.store.access.store import AccessState, AccessStore, parse_token
 from lachesis.wire.errors import LachesisError, Unauthorized, UnreadableRecord
 
 _PAUSE_S = 1.0
-_FIND_PAUSE_S = 0.1  # between two readings of tokens that are wrong or new to this process
-_OLDEST_S = 4.0  # what is known is not used for longer: with the time of an answer, a revocation holds within 5 s
+_FIND_PAUSE_S = 0.1  # between two reads of tokens that are wrong or unknown to this process
+_OLDEST_S = 4.0  # longest use of what was read: with the time of an answer, a revocation holds within 5 s
 _PATIENCE_S = 1.0
 _NOTE_USE_S = 60.0
 _MOST_REMEMBERED = 10_000

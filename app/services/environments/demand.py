@@ -16,7 +16,7 @@ from app.core.environments.reused_readings import CPU_FRACTION, reading_cost_s, 
 from app.core.runs.view import DemandView
 from app.store.runs.store import RunStore
 
-_MOST_SPENT_S = 1.0  # at once on readings of runs of few environments, beyond their share of a core
+_MOST_SPENT_S = 1.0  # CPU time that readings of small runs may take at once, beyond their share of a core
 _SHORTEST_AGE_S = 0.1
 _PAUSE_S = 0.025
 

@@ -8,8 +8,8 @@ from lachesis.wire.errors import TooManyNewEnvironments
 
 _MINUTE_S = 60.0
 _SLOWEST_PER_S = 5.0
-_WITHIN_S = 24.0  # a minute's number of environments may come in this time
-_MANY = 1024  # runs and senders, before those without a recent environment are forgotten
+_WITHIN_S = 24.0  # the number of environments for a minute may come in this time
+_MANY = 1024  # runs and senders to remember; beyond that, forget those without a recent environment
 
 
 class NewEnvironmentLimit:

@@ -27,7 +27,7 @@ _GATHER_S = 0.25
 _CLOSE_TIMEOUT_S = 2.0
 _MOST_BYTES = 4096  # of an event; a larger one keeps its short fields
 _LONGEST_SILENCE_S = 600.0
-_NOTICED_S = 2.0  # after this time, those who follow a deleted run know that it is gone, unless it was made again
+_NOTICED_S = 2.0  # time in which followers notice that a run was deleted, unless it was made again
 
 log = logging.getLogger("lachesis.events.stored")
 

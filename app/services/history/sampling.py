@@ -23,8 +23,8 @@ from app.store.curriculum.store import CurriculumStore
 from app.store.history.store import Growth, HistoryStore, Totals, parse_totals
 from app.store.replay.store import ReplayStore
 
-_LONGEST_S = 20.0  # between two looks: what happened in a longer gap is not known
-_MOST_BATCHES = 64  # between two looks; if there were more, the latest ones stand for all
+_LONGEST_S = 20.0  # between two looks; nothing is known of a longer gap
+_MOST_BATCHES = 64  # that are looked at each time; of more, the latest stand for all
 _REPLAY = {
     "replay_samples": "sampled_chunks",
     "replay_staleness": "sampled_staleness",

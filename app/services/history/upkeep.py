@@ -18,7 +18,7 @@ from app.store.history.store import Growth, HistoryStore, StoredSpan, parse_span
 from lachesis.wire.errors import StoreFull, StoreUnavailable, UnreadableRecord
 
 _EVERY_S = float(KEPT[0].step_s)
-_BEHIND_S = 600.0  # a clock of Redis that is behind for less, as after a boot without NTP, costs no history
+_BEHIND_S = 600.0  # a clock of Redis that goes back for a shorter time, as after a boot without NTP, costs no history
 
 log = logging.getLogger("lachesis.maintenance")
 

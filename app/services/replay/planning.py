@@ -23,7 +23,7 @@ SPARE_VICTIMS = 16
 """Candidates for eviction to read besides one for each fragment or group that is inserted."""
 
 _RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are remembered
-_HEARD_PER_SILENCE = 4  # how often a blocked worker is noted in the time after which it counts as silent
+_HEARD_PER_SILENCE = 4  # how often a blocked worker is noted before it would count as silent
 
 
 @dataclass(frozen=True, slots=True)

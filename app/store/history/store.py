@@ -24,9 +24,9 @@ from app.store.runs.view import reading
 Totals = Mapping[str, Mapping[str, float]]
 """What counts were counted up to, by environment and name; those of the run under ``""``."""
 
-_MOST_ENTRIES = 20_000  # of the finest stream, while no process merges it
+_MOST_ENTRIES = 20_000  # in the finest stream if no process merges it
 _KEPT_MS = LONGEST_S * 1000
-_WATCHED_S = 5.0  # after somebody has read it; pages read every second
+_WATCHED_S = 5.0  # how long a run counts as watched after a read; pages read every second
 _AT_ONCE = 100  # entries to read in one round trip
 
 

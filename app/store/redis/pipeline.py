@@ -40,7 +40,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 Argument = str | bytes | memoryview | int | float
 Command = tuple[Argument, ...]
 
-_COPIED_BYTES = 8 * 1024  # a shorter argument is rather copied than sent by itself
+_COPIED_BYTES = 8 * 1024  # shorter arguments are copied together instead of sent by themselves
 _SEND_BUFFER_BYTES = 1024 * 1024  # of a Unix socket, so that a commit leaves at once. Linux may give less (wmem_max)
 _INCOMPLETE = object()
 _TOO_MANY_CLIENTS = "ERR max number of clients reached"

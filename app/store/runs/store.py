@@ -52,10 +52,10 @@ ResetOutcome = Literal["reset", "spared", "overtaken"]
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
-_KEPT_AFTER_RESET_MS = 120_000  # commands of before a reset may be repeated, but not as long as this
-_SHORTEST_SLEEP_MS = 30_000  # what a run that sleeps has to forget may wait that long
+_KEPT_AFTER_RESET_MS = 120_000  # longer than a command from before a reset may be repeated
+_SHORTEST_SLEEP_MS = 30_000  # a sleeping run may forget things this much later
 _LONGEST_SLEEP_MS = 1_800_000
-_AWAITED_MS = 30_000  # a run stays awake so long after it was noted that a trainer waits
+_AWAITED_MS = 30_000  # how long a run stays awake after a trainer was noted to wait
 
 
 class RunStore:

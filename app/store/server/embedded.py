@@ -39,14 +39,14 @@ _HUNG_S = 10.0
 _SHUTDOWN_S = 10.0
 _SETTLED_S = 10.0
 _LOOK_AT_FILE_S = 2.0
-_LARGE_FILE_BYTES = 1 << 30  # the server itself rewrites from here on, once the file has doubled
-_REWRITE_PAUSE_S, _LONGEST_REWRITE_PAUSE_S = 60.0, 3600.0  # after a failure; those of the server
-_UNUSED_BYTES = 1 << 30  # memory that is worth a restart
+_LARGE_FILE_BYTES = 1 << 30  # beyond this, the server itself rewrites the file once it has doubled
+_REWRITE_PAUSE_S, _LONGEST_REWRITE_PAUSE_S = 60.0, 3600.0  # after a failed rewrite; the same as in the server
+_UNUSED_BYTES = 1 << 30  # freed memory that makes a restart worthwhile
 _QUICK_TO_LOAD_BYTES = 64 << 20  # a restart with so much data takes a fifth of a second
 _LOOKS_BEFORE_RESTART = 5
 _BETWEEN_RESTARTS_S = 600.0
 _SHORTEST_SILENCE_S, _LONGEST_SILENCE_S = 5.0, 60.0  # between log lines while no process can be started
-_LOOKS_WITHOUT_FILES = 2  # somebody who removes a directory removes one file after the other
+_LOOKS_WITHOUT_FILES = 2  # a directory is removed file by file: look twice
 _TUNABLES = "glibc.malloc.tcache_count=2000"  # a script frees and allocates thousands of small strings; by default 7
 
 

@@ -26,7 +26,7 @@ from lachesis.replay.cutting import Cutter, EachStep, Steps, encode, read_steps
 from lachesis.replay.drop_log import DropLog, Outgoing
 from lachesis.wire.states import FragmentOutcome
 
-_FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first is over when it is time to say what is waited for
+_FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first ends when it is time to log what the worker waits for
 _LOG_PERIOD_S = 300.0
 _MOST_SENT = 32
 

@@ -18,7 +18,7 @@ BURST_S, LONGEST_WAIT_S = 2.5, 20.0
 """A sender with many connections gets one refusal per connection in the longest wait: 50 a second for 1,000. It stays
 below the 30 s after which clients give up."""
 
-_MANY = 1024  # senders, before those that had few refusals lately are forgotten
+_MANY = 1024  # senders to remember; beyond that, forget those with few recent refusals
 
 log = logging.getLogger("lachesis.api")
 

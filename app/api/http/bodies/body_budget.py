@@ -32,7 +32,7 @@ _STEP_BYTES = 256 * 1024
 _PATIENCE_S = 2.0
 _SENDER_BODIES = 32
 _DELAYED_SHARE = 0.25
-_ACCOUNT_SHARE, _ACCOUNT_BODIES = 0.75, 2  # of all memory; so many times the bodies of a sender
+_ACCOUNT_SHARE, _ACCOUNT_BODIES = 0.75, 2  # share of all memory; multiple of the bodies of a sender
 _HOLD_BACK_S = 0.25
 _LOOK_S = 0.25  # while bodies wait, others become slow
 

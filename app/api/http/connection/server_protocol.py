@@ -62,7 +62,7 @@ CYCLE_NAMES = (
 """What `Protocol` uses of uvicorn's request cycle."""
 
 _SEPARATORS_BYTES = len(": \r\n")
-_BODY_GRACE = 0.8  # of the time that requests get to end. The rest is for the refusals
+_BODY_GRACE = 0.8  # share of the grace time in which bodies may still arrive; the rest is for refusals
 _REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
 
 log = logging.getLogger("lachesis.api")
