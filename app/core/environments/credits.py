@@ -92,7 +92,7 @@ class RunCredits:
 
         Args:
             caller: The environment; it has a claim.
-            more: Sequences of its that are queued, leased or running, besides its claim; below 0 for fewer.
+            more: Its queued, leased and running sequences beyond those of its claim; below 0 for fewer.
 
         Returns:
             At most the sequences wanted of the caller minus those that are queued, leased or running. The room of the

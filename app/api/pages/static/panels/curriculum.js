@@ -80,7 +80,7 @@ function Now({ path, curriculum }) {
   rows.reverse().push({ label: UNSEEN, value: unseen, text: number(unseen) });
   return html`<${Bins} rows=${rows} most=${Math.max(...counts, unseen)} />
     <p class="quiet">
-      The easiest items are at the top. An unseen item counts by its prior, or as not seen if it has none.
+      The easiest items are at the top. Unseen items count by their prior. Without one, they count as not seen.
     </p>`;
 }
 

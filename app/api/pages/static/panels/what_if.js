@@ -133,7 +133,7 @@ function Outcome({ data }) {
       <div>
         <h3>Probability of each bin in the next draw</h3>
         <${Bins} rows=${rows} most=${most} />
-        <p class="quiet">The bar is with these settings, the tick with the present ones.</p>
+        <p class="quiet">Bar: with these settings. Tick: with the present ones.</p>
       </div>
       <div>
         <h3>Items it would hand out first</h3>
