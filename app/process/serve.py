@@ -174,4 +174,6 @@ def _announcement(settings: ServiceSettings, listener: socket.socket, store: Sto
     host = f"[{address}]" if ":" in address else address
     scheme = "https" if settings.tls_cert else "http"
     where = f"Lachesis {lachesis_version()} listening on {scheme}://{host}:{port}"
-    return f"{where} · {counted(settings.workers, 'worker')} · {store.name} · {store.facts.promise}"
+    return (
+        f"{where} · {counted(settings.workers, 'API process', 'API processes')} · {store.name} · {store.facts.promise}"
+    )

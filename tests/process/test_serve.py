@@ -23,7 +23,7 @@ from tests.process.test_command_line import lachesis
 
 ROOT = Path(__file__).parents[2]
 PATHS = f"{ROOT}{os.pathsep}{ROOT / 'clients'}"
-LINE = re.compile(r"Lachesis \S+ listening on (https?://\S+:\d+) · (\d+) workers? · (.+) · (.+)\n")
+LINE = re.compile(r"Lachesis \S+ listening on (https?://\S+:\d+) · (\d+) API process(?:es)? · (.+) · (.+)\n")
 
 
 class Served:
