@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _with_extra(given_words)
     parser = argparse.ArgumentParser(prog=_program(), description="Lachesis from the command line.")
     parser.add_argument("--version", action="version", version=f"lachesis {_version()}", help="print the version")
-    commands = parser.add_subparsers(required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     ping = commands.add_parser(
         "ping",
         help="ask a service whether it is well",
