@@ -11,7 +11,7 @@ from playwright.async_api import Page, Route, expect
 from app.api.pages.operators import TABS
 from tests.api.access.conftest import bearer
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import end, group, join, lease_runs_out, make_run, submit, taken
+from tests.scenarios.native_calls import end, group, join, lease_runs_out, make_run, submit, take, taken
 from tests.waiting import wait_until
 
 RUN = "/v1/runs/run"
@@ -46,6 +46,21 @@ async def test_the_sentence_says_how_long_the_run_is_blocked_and_how_fast_it_was
     await end(client, batch)
     waits = "A batch of 2 sequences waits for the trainer, the last ones came every "
     await expect(sentence(page)).to_contain_text(waits)
+
+
+async def test_a_run_that_nobody_uses_is_idle_until_a_trainer_waits(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=2)
+    environment = await join(client, "math")
+    page = await show("/runs/run/now")
+    await expect(sentence(page)).to_contain_text("Blocked")
+    await client.delete(f"{RUN}/environments/{environment}")
+    await expect(sentence(page)).to_contain_text("Idle No environment is live, and no trainer waits: a batch needs")
+    assert await take(client) is None
+    await expect(sentence(page)).to_contain_text("Blocked")
+    status = (await client.get(f"{RUN}/status")).json()
+    for age_s, word in ((59, "Blocked"), (60, "Idle")):
+        status["pace"]["waiting_age_s"] = age_s
+        assert (await page.evaluate(HEALTH, status))["word"] == word
 
 
 async def test_a_run_whose_trainer_asks_no_more_does_not_look_well(client: httpx.AsyncClient, show: Open) -> None:

@@ -173,11 +173,13 @@ def _ranks(history: BalanceHistory) -> RanksStatus:
 
 
 def _pace(facts: RunFacts) -> Pace:
+    view = facts.diagnosis.view
     return Pace(
-        last_batch_age_s=last_batch_age_s(facts.diagnosis.view),
+        last_batch_age_s=last_batch_age_s(view),
         batch_interval_s=facts.pace.batch_interval_s,
         trainer_idle_share=facts.pace.idle_share,
         blocked_s=facts.pace.blocked_s,
+        waiting_age_s=None if view.waited_ms is None else (view.clock_ms - view.waited_ms) / 1000,
         arriving_sequences_per_s=facts.diagnosis.rate,
     )
 

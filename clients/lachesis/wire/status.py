@@ -132,6 +132,9 @@ class Pace(_StatusModel):
         description="Seconds since the last batch ended, or since the run began. Null while a trainer holds a batch "
         "or a batch is ready."
     )
+    waiting_age_s: float | None = Field(
+        description="Seconds since a trainer last waited for a batch, noted every 10 s. Null if none has waited yet."
+    )
     arriving_sequences_per_s: float | None = Field(
         description="Sequences per second of all environments, measured over at most the last minute, without dropped "
         "groups. Null if unknown."

@@ -13,6 +13,7 @@ from tests.scenarios.native_calls import (
     make_run,
     status,
     submit,
+    take,
     taken,
     trained,
 )
@@ -28,7 +29,8 @@ async def test_blocked_lasts_from_the_end_of_a_batch_to_the_next(client: httpx.A
     await make_run(client, batch_size=2)
     first = await pace(client)
     assert first["blocked_s"] >= 0
-    assert [first[name] for name in ("last_batch_age_s", "batch_interval_s", "trainer_idle_share")] == [None] * 3
+    unknown = ("last_batch_age_s", "batch_interval_s", "trainer_idle_share", "waiting_age_s")
+    assert [first[name] for name in unknown] == [None] * 4
     await submit(client, "a")
     assert (await pace(client))["blocked_s"] is None, "a batch is ready"
     batch = await taken(client)
@@ -42,6 +44,16 @@ async def test_blocked_lasts_from_the_end_of_a_batch_to_the_next(client: httpx.A
     assert second["batch_interval_s"] >= 0
     assert 0 <= second["trainer_idle_share"] <= 1
     assert second["last_batch_age_s"] <= (await client.get(f"{RUN}/batches/explain")).json()["last_batch_age_s"]
+
+
+async def test_the_status_says_when_a_trainer_last_waited(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, "a")
+    await trained(client)
+    assert (await pace(client))["waiting_age_s"] is None, "it got a batch at once"
+    assert await take(client) is None
+    found = await pace(client)
+    assert 0 <= found["waiting_age_s"] <= found["blocked_s"]
 
 
 async def test_no_trainer_is_idle_while_one_holds_a_batch_and_many_others_come(client: httpx.AsyncClient) -> None:

@@ -41,7 +41,7 @@ STATUS = {
     },
     "pace": {
         "last_batch_age_s": 4.0, "batch_interval_s": 4.1, "trainer_idle_share": 0.03, "blocked_s": 4.0,
-        "arriving_sequences_per_s": 7.256,
+        "waiting_age_s": 1.0, "arriving_sequences_per_s": 7.256,
     },
     "intake_paused": True, "serving_paused": True, "oldest_waiting_s": 61.0,
     "environments": [ENVIRONMENT, {**ENVIRONMENT, "id": 12, "name": "n" * 40, "alive": False, "share_got": None}],

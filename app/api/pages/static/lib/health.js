@@ -7,6 +7,7 @@ const OVERDUE_S = 15;
 const OVERDUE_INTERVALS = 5;
 const FIRST_S = 120; // until a trainer takes its first batch
 const SECOND_S = 600; // until it takes the next one
+const WAITED_S = 60; // since a trainer waited: after this time, none does
 
 const state = (kind, word, sentence) => ({ kind, word, sentence: ended(sentence) });
 
@@ -43,6 +44,9 @@ export function health(status) {
     const needs = blocked.detail.replace(/; no environment has joined.*/, "");
     return state("idle", "Empty", `No environment has joined: ${needs}`);
   }
+  if (status.alive_environments === 0 && !isAwaited(pace)) {
+    return state("idle", "Idle", `No environment is live, and no trainer waits: ${blocked.detail}`);
+  }
   const lasting = pace.blocked_s === null ? "" : `for ${duration(pace.blocked_s)}`;
   if (blocked.expected_s !== null) {
     const expected = `a batch is expected in ${duration(blocked.expected_s)}`;
@@ -66,6 +70,8 @@ function isOverdue({ oldest_waiting_s: waiting, pace: { last_batch_age_s: age, b
   if (age === null) return waiting > FIRST_S;
   return age > (between === null ? SECOND_S : Math.max(OVERDUE_S, OVERDUE_INTERVALS * between));
 }
+
+const isAwaited = ({ waiting_age_s: age }) => age !== null && age < WAITED_S;
 
 /** How the latest batches followed each other. */
 function usual({ batch_interval_s: between, trainer_idle_share: idle }, every) {
