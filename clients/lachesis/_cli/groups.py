@@ -13,7 +13,7 @@ from lachesis._transport.protocol import get_json, path_of
 from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import GroupGone, PermissionDenied
 from lachesis.wire.groups import GROUPS_SHOWN, MAX_LOOKED_AT, GroupContent, ListedGroup
-from lachesis.wire.states import GroupState
+from lachesis.wire.states import DropReason, GroupState
 
 
 def groups(
@@ -40,7 +40,7 @@ def groups(
     older_than_version: Annotated[
         int | None, typer.Option(min=0, help="Only groups sampled by a policy version before this one.")
     ] = None,
-    dropped: Annotated[str | None, typer.Option(help="Only groups that were dropped for this reason.")] = None,
+    dropped: Annotated[DropReason | None, typer.Option(help="Only groups that were dropped for this reason.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many groups to list.")] = GROUPS_SHOWN,
     cursor: Annotated[str | None, typer.Option(help="Continue after the last group of an earlier list.")] = None,
     json: InJson = False,

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.states import GroupState
+from lachesis.wire.states import DropReason, GroupState
 
 
 class GroupCriteria(BaseModel):
@@ -50,4 +50,4 @@ class GroupCriteria(BaseModel):
     older_than_version: int | None = Field(
         default=None, ge=0, le=MAX_INTEGER, description="Groups sampled by an earlier policy version."
     )
-    dropped: str | None = Field(default=None, max_length=64, description="Groups that were dropped for this reason.")
+    dropped: DropReason | None = Field(default=None, description="Groups that were dropped for this reason.")

@@ -171,7 +171,22 @@ class CriteriaOptions(TypedDict, total=False):
     step_max: int | None
     staleness_min: int | None
     older_than_version: int | None
-    dropped: str | None
+    dropped: (
+        Literal[
+            "payload_lost",
+            "corrupt",
+            "stale",
+            "future_version",
+            "expired",
+            "quarantined",
+            "deleted",
+            "too_long",
+            "zero_variance",
+            "reward_range",
+            "pass_rate",
+        ]
+        | None
+    )
 
 
 class HowDrawn(TypedDict, total=False):

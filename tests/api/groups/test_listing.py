@@ -140,6 +140,8 @@ async def test_each_filter_finds_its_groups(client: httpx.AsyncClient) -> None:
     assert [one["reason"] for one in await listed(client, state="dropped")] == ["reward_range", "stale"]
     assert [one["policy_version"] for one in await listed(client, dropped="stale")] == [1]
     assert await listed(client, dropped="stale", state="queued") == []
+    unknown = await client.get(f"{RUN}/groups", params={"dropped": "lost"})
+    assert (unknown.status_code, unknown.json()["errors"][0]["loc"]) == (422, ["query", "dropped"])
     unknown = await client.get(GROUPS, params={"environment": "math"})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "environment_not_found")
 
