@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, get_json, model_reader
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
+from lachesis._version import sdk_version
 from lachesis.errors import LachesisError, ServiceError, UntrustedCertificate
 from lachesis.wire.address import without_password
 from lachesis.wire.printable import counted, printable
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if _COMPLETION in os.environ or (given_words and given_words[0] in WITH_EXTRA):
         return _with_extra(given_words)
     parser = argparse.ArgumentParser(prog=_program(), description="Lachesis from the command line.")
-    parser.add_argument("--version", action="version", version=f"lachesis {_version()}", help="print the version")
+    parser.add_argument("--version", action="version", version=f"lachesis {sdk_version()}", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     ping = commands.add_parser(
         "ping",
@@ -93,14 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _program() -> str:
     """Return how the user calls this program: as the script that pip installs, or as a module."""
     return _SCRIPT if Path(sys.argv[0]).stem == _SCRIPT else f"python -m {_SCRIPT}"
-
-
-def _version() -> str:
-    """Return the version of the SDK that is installed. In a clone there may be none."""
-    try:
-        return version("lachesis")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _missing_libraries() -> list[str]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, Reply, get_json, model_reader
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
+from lachesis._version import UNKNOWN, sdk_version
 from lachesis.errors import (
     BY_CODE,
     ClosedByDefault,
@@ -181,11 +181,8 @@ async def _token(settings: Settings, sender: Sender) -> tuple[Finding, int]:
         return problem("token", error.detail, error.remedy), NOT_ALLOWED
     except LachesisError as error:
         return _no_answer(settings, error), code_of(error)
-    try:
-        ours = version("lachesis")
-    except PackageNotFoundError:
-        ours = theirs  # in a clone, the SDK is next to the service
-    if ours != theirs:
+    ours = sdk_version()
+    if ours not in (theirs, UNKNOWN):
         mixed = f"{given}; the service has version {theirs}, the SDK {ours}"
         return warning("version", mixed, _install(theirs)), WELL
     return ok("token", f"{given}; the service has version {theirs}"), WELL

@@ -25,6 +25,7 @@ from lachesis._transport.retry import Backoff
 from lachesis._transport.settings import Settings
 from lachesis._transport.tls import tls_context
 from lachesis._transport.tracing import trace_headers
+from lachesis._version import sdk_version
 from lachesis.errors import (
     LachesisError,
     NotFound,
@@ -88,7 +89,10 @@ class Sender:
         self._http = httpx.AsyncClient(
             base_url=self._url,
             timeout=httpx.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
-            headers={"Accept-Encoding": "identity"},  # columns hardly compress, and are read into one buffer
+            headers={
+                "Accept-Encoding": "identity",  # columns hardly compress, and are read into one buffer
+                "User-Agent": f"lachesis/{sdk_version()} python-httpx/{httpx.__version__}",
+            },
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
             # Without TLS there is nothing to verify, and to load the certificates takes 25 ms.
             verify=tls or tls_context(settings) if settings.url.startswith("https:") else False,

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings, Trainer
+from lachesis._version import sdk_version
 from lachesis.errors import InvalidField, RunNotFound
 from lachesis.wire.events import RunEvent
 from tests.clients.another_server import another_server
@@ -35,6 +36,16 @@ async def test_events_come_once_and_in_order_over_connections_that_break(run: Se
         assert [event.kind for event in found] == ["run created", *["run changed"] * 5]
         changes = [event.model_dump()["changes"]["max_staleness"] for event in found[1:]]
         assert changes == [100, 2, 3, 4, 5]
+
+
+async def test_the_log_of_the_service_names_the_sdk_and_its_version(
+    run: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncTrainer(run) as trainer:
+        await trainer.change_run(max_staleness=1)
+    (changed,) = [record for record in caplog.records if record.message == "run changed"]
+    agent = f"lachesis/{sdk_version()} python-httpx/{httpx.__version__}"
+    assert changed.fields["agent"] == agent  # type: ignore[attr-defined]
 
 
 async def test_events_begin_now_and_end_with_the_run(run: Settings) -> None:
