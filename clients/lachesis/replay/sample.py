@@ -51,8 +51,13 @@ class Records(Shown):
         return np.array([record.staleness for record in self.records], np.int64)
 
     def fragments(self) -> list[Nested]:
-        """Return the arrays of each fragment, nested, as views of the reply. bf16 comes as its bits; see `dtypes`."""
-        return [decode(blob) for blob in self.blobs]
+        """Return the arrays of each fragment, nested, as views of the reply. bf16 comes as its bits; see `dtypes`.
+
+        Raises:
+            ValueError: The names in a fragment do not nest, such as ``obs`` and ``obs/x``. The message names the
+                fragment. Its blob in ``blobs`` has the arrays.
+        """
+        return [_arrays(record, blob) for record, blob in zip(self.records, self.blobs, strict=True)]
 
     def dtypes(self) -> list[dict[str, str]]:
         """Return the dtypes of the arrays of each fragment by flat name, as safetensors names them."""
@@ -69,6 +74,13 @@ class Records(Shown):
             ValueError, KeyError: The arrays cannot be stacked.
         """
         return stack(self.fragments(), ragged, [record.fragment for record in self.records])
+
+
+def _arrays(record: Record, blob: Buffer) -> Nested:
+    try:
+        return decode(blob)
+    except ValueError as error:
+        raise ValueError(f"fragment {record.fragment}: {error}. Its blob in `blobs` has the arrays") from error
 
 
 class AsyncSample(AsyncLeased, Records):
