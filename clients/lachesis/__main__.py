@@ -37,10 +37,14 @@ WITH_EXTRA = {
     "doctor": "say what is wrong between this machine and the service",
     "export": "write groups of a run into files",
     "import": "submit the groups of an export to a run",
+}
+"""The commands that need the extra ``cli``, and what they do."""
+
+_COMPLETION_OPTIONS = {
     "--install-completion": "complete commands in the shell",
     "--show-completion": "print the completion for the shell",
 }
-"""The commands that need the extra ``cli``, and what they do."""
+"""The options that need the extra ``cli``, and what they do."""
 
 _LIBRARIES = ("typer", "rich")
 _SCRIPT = "lachesis"
@@ -51,7 +55,10 @@ _COMPLETION = "_LACHESIS_COMPLETE"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line."""
     given_words = sys.argv[1:] if arguments is None else list(arguments)
-    if _COMPLETION in os.environ or (given_words and given_words[0] in WITH_EXTRA):
+    first = given_words[0] if given_words else ""
+    if first in _COMPLETION_OPTIONS and _program() != _SCRIPT:  # a shell would complete all commands of `python`
+        return _say(f"a shell completes the command {_SCRIPT} alone: run {_SCRIPT} {first}", WRONG_USE)
+    if _COMPLETION in os.environ or first in WITH_EXTRA or first in _COMPLETION_OPTIONS:
         return _with_extra(given_words)
     parser = argparse.ArgumentParser(prog=_program(), description="Lachesis from the command line.")
     parser.add_argument("--version", action="version", version=f"lachesis {sdk_version()}", help="print the version")
@@ -71,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     needs = " (extra `cli`)" if _missing_libraries() else ""
     for name, meaning in WITH_EXTRA.items():
         commands.add_parser(name, help=meaning + needs, add_help=False)
+    for name, meaning in _COMPLETION_OPTIONS.items() if _program() == _SCRIPT else ():
+        parser.add_argument(name, action="store_true", help=meaning + needs)
     given = parser.parse_args(given_words)
     try:
         settings = Settings.from_env(

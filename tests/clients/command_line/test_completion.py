@@ -8,6 +8,8 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 from lachesis.__main__ import WITH_EXTRA
 from lachesis._cli.commands import cli
 from tests.forked import ROOT, environment
@@ -36,7 +38,7 @@ def test_the_script_calls_what_the_module_calls() -> None:
 
 def test_every_command_of_the_extra_is_found_without_it() -> None:
     names = {command.name or getattr(command.callback, "__name__", "") for command in cli.registered_commands}
-    assert names == {name for name in WITH_EXTRA if not name.startswith("--")}
+    assert names == set(WITH_EXTRA)
 
 
 async def test_a_shell_completes_commands_options_and_values() -> None:
@@ -51,9 +53,22 @@ async def test_a_shell_completes_commands_options_and_values() -> None:
     assert "_LACHESIS_COMPLETE=complete_bash" in shown.stdout, shown
 
 
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_only_the_script_is_completed(option: str, tmp_path: Path) -> None:
+    """A shell completes by the first word, and `python` has a completion of its own."""
+    asked = environment(HOME=str(tmp_path), PYTHONPATH=str(ROOT / "clients"))
+    command = [*_FROM_BASH, sys.executable, "-m", "lachesis", option]
+    done = subprocess.run(command, env=asked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"run lachesis {option}" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_help_names_the_script() -> None:
     assert (await run_script("groups", "--help")).stdout.split()[:3] == ["Usage:", "lachesis", "groups"]
-    assert (await run_script("--help")).stdout.startswith("usage: lachesis ")
+    shown = (await run_script("--help")).stdout
+    assert shown.startswith("usage: lachesis ")
+    assert "--install-completion" in shown.partition("\noptions:")[2]
 
 
 async def test_the_version_is_that_of_the_installed_sdk(tmp_path: Path) -> None:
