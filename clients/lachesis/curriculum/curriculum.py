@@ -364,7 +364,8 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         """Write the document of `state` into a ``file``, piece by piece, for curricula of a million items.
 
         Args:
-            file: A file that is open for bytes, or a path. The file at a path is replaced at the end.
+            file: A file that is open for bytes, or a path. The file at a path is replaced at the end. If the process is
+                killed before, a file ``PATH.….part`` stays beside it, which you can delete.
         """
         with written_to(file) as sink:
             await self._sender.send(self._calls.save_state(sink))

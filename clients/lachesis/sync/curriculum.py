@@ -328,7 +328,8 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         """Write the document of `state` into a ``file``, piece by piece, for curricula of a million items.
 
         Args:
-            file: A file that is open for bytes, or a path. The file at a path is replaced at the end.
+            file: A file that is open for bytes, or a path. The file at a path is replaced at the end. If the process is
+                killed before, a file ``PATH.….part`` stays beside it, which you can delete.
         """
         self._portal.run(self._async.save_state(file))
 
