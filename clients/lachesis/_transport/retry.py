@@ -11,6 +11,7 @@ from lachesis._transport.protocol import is_from_gateway
 from lachesis.errors import BodyTooLarge, LachesisError, ServiceError, Unauthorized, Unreachable, UntrustedCertificate
 from lachesis.wire.errors import BY_CODE
 
+_LONGEST_PAUSE_S = 3600.0  # a gateway may name any time
 _OF_PROXIES = frozenset({502, 504})
 PASSING = _OF_PROXIES | {error.status for error in BY_CODE.values() if error.retry_after_s is not None}
 """Statuses after which the same request may succeed a moment later, for errors that this version does not know."""
@@ -46,7 +47,7 @@ class Backoff:
         if self.budget_s == 0 or not (passes(error) or (math.isinf(self.budget_s) and is_mendable(error))):
             return None
         longest_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30))
-        least_s = error.retry_after_s or 0.0 if isinstance(error, ServiceError) else 0.0
+        least_s = min(error.retry_after_s or 0.0, _LONGEST_PAUSE_S) if isinstance(error, ServiceError) else 0.0
         left_s = self.budget_s - elapsed_s - least_s
         return least_s + min(random.uniform(0, longest_s), left_s) if left_s > 0 else None
 

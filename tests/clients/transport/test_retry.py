@@ -39,6 +39,13 @@ def test_a_known_error_is_repeated_if_the_service_suggests_a_time(cls: type[Serv
     assert passes(cls("no")) == (cls.retry_after_s is not None)
 
 
+@pytest.mark.parametrize("retry_after_s", [1e30, math.inf])
+def test_in_the_background_no_pause_is_longer_than_an_hour(retry_after_s: float) -> None:
+    """A gateway may name any time, and groups wait in an outbox."""
+    assert Backoff(math.inf).pause_s(said(503, retry_after_s), 1, 0, Jitterless()) == 3600
+    assert Backoff(60).pause_s(said(503, retry_after_s), 1, 0, Jitterless()) is None
+
+
 @pytest.mark.parametrize("cls", BY_CODE.values(), ids=BY_CODE)
 def test_in_the_background_a_refused_token_is_waited_out_and_no_other_refusal(cls: type[ServiceError]) -> None:
     repeated = Backoff(math.inf).pause_s(cls("no"), 1, 0, Random(1)) is not None
