@@ -1,4 +1,4 @@
-"""Choose the environment that makes more groups if the queued, leased and running groups complete no batch.
+"""Choose the environment that makes more groups if the queued and running groups complete no batch.
 
 Credits can be used up although no batch is possible, because the sizes do not sum to a batch: two groups of 7 for a
 batch of 8. Then one environment gets credits for more groups.
@@ -59,7 +59,7 @@ def completion(
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        lanes: The queued, leased and running groups; only counts are read.
+        lanes: The queued and running groups; only counts are read.
         bounds: What each environment must and may have.
         makers: The environments that can make groups, without duplicates.
     """

@@ -124,8 +124,8 @@ class Demand:
 
         The groups hold at least the sequences that the environment may start. The last group may hold more sequences,
         because otherwise several environments that each lack a part of a group could not complete a batch. Sometimes no
-        environment may start a group, no trainer holds a batch, and the existing groups complete no batch. Then one
-        environment gets the groups that complete a batch (`app.core.environments.completion`).
+        environment may start a group, trainers hold fewer batches than are looked ahead, and the other groups complete
+        no batch. Then one environment gets the groups that complete a batch (`app.core.environments.completion`).
 
         Args:
             caller: The environment that asks. It counts as alive.
@@ -188,7 +188,7 @@ class Demand:
         if needed is None:
             return self._allowance(0, credit)
         groups = needed.groups if needed.environment == caller and self._may_be_asked(needed) else 0
-        reason = f"the queued, leased and running groups complete no batch: {self.asked(needed)}"
+        reason = f"the queued and running groups complete no batch: {self.asked(needed)}"
         return self._allowance(groups, replace(credit, sequences=groups * needed.size, reason=reason))
 
     def seen_by(self, caller: int) -> "Demand":
@@ -230,6 +230,8 @@ class Demand:
         left_s = [left for lease in self.view.leases if (left := seconds_left(lease, self.view.clock_ms)) is not None]
         if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.is_exhausted():
             return None
+        if self._nobody_may_start() and not self._holds_a_batch and self.completion.needed is not None:
+            return self.asked(self.completion.needed)
         held = "1 batch is leased," if len(left_s) == 1 else f"{len(left_s)} batches are leased, the first"
         return f"no group may start until a trainer acknowledges: {held} for {min(left_s):.0f} s more"
 
@@ -279,8 +281,12 @@ class Demand:
         return attainable(needed, supplies_of(needed, groups, self._limits))
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
-        """Return whether no batch is leased, no group can be replayed, and no environment has credits."""
-        return not self._live_leases and self._is_whole and self._credits.is_exhausted(caller, more)
+        """Return whether no environment has credits, and no group can be replayed, but there is room for a batch.
+
+        There is none if trainers hold as many batches as are looked ahead. They acknowledge some before they wait.
+        """
+        has_room = len(self._live_leases) < self._horizon
+        return has_room and self._is_whole and self._credits.is_exhausted(caller, more)
 
     def _may_be_asked(self, needed: Needed) -> bool:
         """Return whether to ask an environment for groups.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease, Portion
@@ -12,6 +12,7 @@ from app.core.batches.planning import decide
 from app.core.environments.granting import Demand
 from app.core.groups.staleness import drop_reason
 from app.core.model import Lane, LaneId, QueuedGroup
+from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import mix
 from app.core.runs.settings import Policy
 from app.core.runs.view import DemandView
@@ -130,7 +131,7 @@ def _portions(groups: Mapping[LaneId, int]) -> tuple[Portion, ...]:
     workers=st.lists(
         st.builds(
             Worker,
-            group_size=st.sampled_from([1, 2, 4]),
+            group_size=st.sampled_from([1, 2, 3, 4, 5, 7]),
             min_share=st.sampled_from([None, 0.1, 0.25]),
             period_s=st.integers(1, 3),
         ),
@@ -143,6 +144,7 @@ def _portions(groups: Mapping[LaneId, int]) -> tuple[Portion, ...]:
 def test_a_trainer_gets_batches_also_if_it_collects_as_many_as_are_looked_ahead(
     batch_size: int, max_staleness: int, fresh_fraction: float, workers: list[Worker], collects: int, replayed: int
 ) -> None:
+    assume(reachable({worker.group_size: batch_size for worker in workers}, batch_size) >> batch_size & 1)
     policy = Policy(max_staleness=max_staleness, fresh_fraction=fresh_fraction)
     run = Run(batch_size, policy, workers, min(collects, max_staleness + 1), replayed)
     waited_s = 0

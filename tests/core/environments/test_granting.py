@@ -163,7 +163,7 @@ def test_what_can_enter_no_batch_takes_no_credits() -> None:
     assert oversized.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
 
 
-def test_no_group_is_asked_for_while_a_batch_is_leased_or_being_completed() -> None:
+def test_no_group_is_asked_for_while_each_batch_ahead_is_leased_or_being_completed() -> None:
     view = replace(EMPTY, lanes={(0, 7): 2}, environments={0: environment(0, 8)}, policy=Policy(max_staleness=0))
     assert Demand("run", view).of(0).groups == 1
     assert Demand("run", replace(view, running={0: 1})).of(0).groups == 0
@@ -173,6 +173,26 @@ def test_no_group_is_asked_for_while_a_batch_is_leased_or_being_completed() -> N
     assert Demand("run", held).who_must_act() == must
     assert Demand("run", replace(held, running={0: 1})).who_must_act() is None, "it may still arrive"
     assert Demand("run", view).who_must_act() == "environment 0 (env0_0) must make a group of 8"
+
+
+@pytest.mark.parametrize(
+    ("leased", "groups", "must"),
+    [
+        (2, 1, "environment 0 (env0_0) must make a group of 8"),
+        (3, 1, "environment 0 (env0_0) must make a group of 8"),
+        (4, 0, "no group may start until a trainer acknowledges: 4 batches are leased, the first for 90 s more"),
+    ],
+)
+def test_a_trainer_that_collects_batches_gets_the_groups_that_complete_the_next(
+    leased: int, groups: int, must: str
+) -> None:
+    """Four batches of 8 are looked ahead. Three groups of 7 and two leased batches are more sequences than that."""
+    lease = replace(LEASE, deadline_ms=EMPTY.clock_ms + 90_000)
+    view = replace(EMPTY, lanes={(0, 7): 3}, environments={0: environment(0, 8)}, policy=Policy(max_staleness=3))
+    demand = Demand("run", replace(view, leases=(lease,) * leased))
+    assert demand.of(0).groups == groups
+    assert demand.who_must_act() == must
+    assert Demand("run", replace(demand.view, lanes={(0, 7): 3, (0, 8): 1})).of(0).groups == 0, "that is a batch"
 
 
 def test_who_runs_the_most_is_named_while_nobody_may_start_a_group() -> None:
