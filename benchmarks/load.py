@@ -189,13 +189,15 @@ async def closed_loop(
     began, own_cpu_before_s = time.perf_counter(), time.process_time()
 
     async def keep_calling(caller: Caller | None) -> None:
-        while time.perf_counter() - began < seconds:
+        is_over = False  # each sends one request at least: this process may stand still for as long as ``seconds``
+        while not is_over:
             now = caller or await dial()
             reply = await now.call(request(next(serial)))
             if reply.status not in _DONE:
                 raise RequestFailed(f"{reply.status}: {reply.body[:300]!r}")
             if caller is None:
                 now.close()
+            is_over = time.perf_counter() - began >= seconds
 
     await asyncio.gather(*(keep_calling(None if reconnect else callers[i]) for i in range(connections)))
     elapsed_s, own_cpu_s = time.perf_counter() - began, time.process_time() - own_cpu_before_s
