@@ -65,6 +65,7 @@ NAVIGATION = {
         "design/attacks",
         "design/contributing",
         "design/changelog",
+        "design/earlier-builds",
     ],
 }
 # Lists inside of pages, which the sidebar folds.
