@@ -1,4 +1,4 @@
-"""Word lists and counts in sentences."""
+"""Word lists in sentences."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,3 @@ def listed(values: Sequence[object], between: str = ", ") -> str:
     """Return the first `MOST_NAMED` values as text, and ``…`` if there are more."""
     more = f"{between}…" if len(values) > MOST_NAMED else ""
     return between.join(map(str, values[:MOST_NAMED])) + more
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return a count with its noun. Without ``plural``, an ``s`` makes the plural."""
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"

@@ -15,7 +15,6 @@ from pydantic import SecretStr
 from app.api.http.access.issuer_client import IssuerClient
 from app.api.http.connection.certificates import TlsContexts, TlsFiles
 from app.core.access.loopback import TWO_WAYS, is_loopback
-from app.core.wording import counted
 from app.logs import log_config
 from app.process.signals import raise_on_stop_signals
 from app.process.store import Store, open_store
@@ -27,6 +26,7 @@ from app.store.access.store import is_closed
 from app.tuning import lack_of_files
 from app.version import lachesis_version
 from lachesis.wire.errors import StoreUnavailable
+from lachesis.wire.printable import counted
 
 log = logging.getLogger("lachesis.serve")
 

@@ -15,8 +15,9 @@ from app.core.model import MOST_HINTS, Bounds, Lane, Naming, NotReady, by_number
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing
 from app.core.ranks.sharding import Undivided
 from app.core.runs.view import QueueView
-from app.core.wording import counted, listed
+from app.core.wording import listed
 from lachesis.wire.blockers import Blocker
+from lachesis.wire.printable import counted
 
 _MOST_TRIED = 64
 _ABOUT_QUEUE = frozenset(

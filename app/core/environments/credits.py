@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.model import Bounds
-from app.core.wording import counted
+from lachesis.wire.printable import counted
 
 _FLOAT_ERROR = 1e-9  # by the weights 0.1 and 0.7, the first gets 1.0000000000000002 of 8 and means 1
 

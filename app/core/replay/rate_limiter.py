@@ -15,8 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.core.wording import counted
 from lachesis.wire.errors import InvalidField
+from lachesis.wire.printable import counted
 from lachesis.wire.replay import RateLimiter
 from lachesis.wire.states import BlockedOn
 

@@ -5,7 +5,6 @@ from itertools import chain
 from typing import Literal
 
 from app.core.access.queue_limits import LimitedAccount
-from app.core.wording import counted
 from app.store.curriculum.entries import packed_change
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
@@ -23,6 +22,7 @@ from app.store.groups.entries import (
 from app.store.redis.keys import NONE, CurriculumKeys, RunKeys, lane_name
 from app.store.redis.pipeline import Command
 from lachesis.wire.errors import GroupExists, QueueFull
+from lachesis.wire.printable import counted
 from lachesis.wire.states import DropReason, parse_drop_reason
 
 MOST_REMEMBERED = 1_000_000

@@ -8,6 +8,6 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun. Without ``plural``, an ``s`` makes the plural."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
