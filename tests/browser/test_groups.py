@@ -186,6 +186,10 @@ async def test_filters_are_chips_and_the_list_says_when_it_was_read(client: http
     await chips.get_by_role("button", name="Remove the filter Item: x").click()
     await expect(rows(page)).to_have_count(4)
     await expect(chips).to_have_count(0)
+    await client.delete("/v1/runs/run/groups/d")
+    await page.get_by_label("Reason for the drop").select_option("deleted")
+    await expect(rows(page)).to_have_count(1)
+    await expect(chips.get_by_role("listitem")).to_have_text(re.compile("^Reason for the drop: deleted"))
 
 
 async def test_what_is_typed_stays_while_the_page_is_drawn_again(client: httpx.AsyncClient, show: Open) -> None:

@@ -124,7 +124,7 @@ function Dropped({ history, path }) {
             series=${reasons.map((reason) => ({
               label: reason,
               values: dropped[reason],
-              ...lineOfReason(reason, reasons),
+              ...lineOfReason(reason),
             }))} />`
     }
   <//>`;

@@ -5,9 +5,11 @@ import { shown } from "../lib/text.js";
 import { isDate, moment, useTime } from "../lib/time.js";
 import { Select, Typed } from "./fields.js";
 import { environmentOf } from "./history.js";
+import { DROP_REASONS } from "./names.js";
 import { Moment } from "./time_bar.js";
 
 const STATES = ["queued", "buffered", "leased", "kept", "delivered", "dropped"];
+const DROPPED = "Reason for the drop";
 // The name in the address and in the API, and how its field is.
 const FIELDS = [
   ["item", "Item", { type: "search" }],
@@ -16,13 +18,12 @@ const FIELDS = [
   ["step_min", "First step", { type: "number", min: 0, step: 1 }],
   ["step_max", "Last step", { type: "number", min: 0, step: 1 }],
   ["staleness_min", "Minimum staleness", { type: "number", min: 0, step: 1 }],
-  ["dropped", "Reason for the drop", { type: "search" }],
 ];
 const TIMES = [
   ["received_from_s", "Received from"],
   ["received_to_s", "Received before"],
 ];
-const TITLES = new Map([["state", "State"], ["environment", "Environment"], ...FIELDS, ...TIMES]);
+const TITLES = new Map([["state", "State"], ["environment", "Environment"], ["dropped", DROPPED], ...FIELDS, ...TIMES]);
 
 /** The filters of the list, by name: those in the address. Without times of their own, the time that was brushed. */
 export function useFilters() {
@@ -94,6 +95,8 @@ export function Filters({ filters, environments }) {
         onChange=${change("state")} />
       <${Select} title="Environment" ...${environmentChoice(environments, filters.environment ?? "")}
         onChange=${change("environment")} />
+      <${Select} title=${DROPPED} options=${[["", "any"], ...DROP_REASONS]} value=${filters.dropped ?? ""}
+        onChange=${change("dropped")} />
       ${FIELDS.map(
         ([name, title, field]) =>
           html`<label key=${name}
