@@ -2,7 +2,7 @@
 import { root } from "./api.js";
 import { useEffect, useRedraw } from "./html.js";
 
-const RESTORE_MS = 3000; // a list is asked for again, and is long enough then
+const RESTORE_MS = 30_000; // a list is asked for again, and is long enough then, also over a slow line
 
 const readers = new Set();
 
