@@ -124,8 +124,8 @@ class Demand:
 
         The groups hold at least the sequences that the environment may start. The last group may hold more sequences,
         because otherwise several environments that each lack a part of a group could not complete a batch. Sometimes no
-        environment may start a group, trainers hold fewer batches than are looked ahead, and the other groups complete
-        no batch. Then one environment gets the groups that complete a batch (`app.core.environments.completion`).
+        environment may start a group, trainers hold fewer batches than the horizon, and the other groups complete no
+        batch. Then one environment gets the groups that complete a batch (`app.core.environments.completion`).
 
         Args:
             caller: The environment that asks. It counts as alive.
@@ -283,7 +283,7 @@ class Demand:
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no environment has credits, and no group can be replayed, but there is room for a batch.
 
-        There is none if trainers hold as many batches as are looked ahead. They acknowledge some before they wait.
+        Trainers that hold as many batches as the horizon leave no room: they must acknowledge some first.
         """
         has_room = len(self._live_leases) < self._horizon
         return has_room and self._is_whole and self._credits.is_exhausted(caller, more)
