@@ -184,7 +184,7 @@ class Demand:
 
     def _completing(self, caller: int, credit: Credit) -> GroupAllowance:
         """Return the groups that complete a batch if an environment has to make them, and none for the others."""
-        needed = None if self._holds_a_batch else self.completion.needed
+        needed = self._needed
         if needed is None:
             return self._allowance(0, credit)
         groups = needed.groups if needed.environment == caller and self._may_be_asked(needed) else 0
@@ -230,8 +230,8 @@ class Demand:
         left_s = [left for lease in self.view.leases if (left := seconds_left(lease, self.view.clock_ms)) is not None]
         if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.is_exhausted():
             return None
-        if self._nobody_may_start() and not self._holds_a_batch and self.completion.needed is not None:
-            return self.asked(self.completion.needed)
+        if self._has_room and self._needed is not None:
+            return self.asked(self._needed)
         held = "1 batch is leased," if len(left_s) == 1 else f"{len(left_s)} batches are leased, the first"
         return f"no group may start until a trainer acknowledges: {held} for {min(left_s):.0f} s more"
 
@@ -280,13 +280,19 @@ class Demand:
         groups = usable_groups(needed, self._lanes, self._limits)
         return attainable(needed, supplies_of(needed, groups, self._limits))
 
-    def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
-        """Return whether no environment has credits, and no group can be replayed, but there is room for a batch.
+    @property
+    def _needed(self) -> Needed | None:
+        """The groups that complete a batch. None if the existing groups hold one, or none can complete it."""
+        return None if self._holds_a_batch else self.completion.needed
 
-        Trainers that hold as many batches as the horizon leave no room: they must acknowledge some first.
-        """
-        has_room = len(self._live_leases) < self._horizon
-        return has_room and self._is_whole and self._credits.is_exhausted(caller, more)
+    @property
+    def _has_room(self) -> bool:
+        """Whether trainers hold fewer batches than the horizon. With as many, they must acknowledge some first."""
+        return len(self._live_leases) < self._horizon
+
+    def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
+        """Return whether no environment has credits, and no group can be replayed, but there is room for a batch."""
+        return self._has_room and self._is_whole and self._credits.is_exhausted(caller, more)
 
     def _may_be_asked(self, needed: Needed) -> bool:
         """Return whether to ask an environment for groups.
