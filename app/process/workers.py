@@ -36,6 +36,8 @@ _HUNG_WORKER_S = 30
 _LOOK_S = 0.2
 _ORPHANED_WORKER_S = 1.5
 _RESTART_PAUSE_S, _LONGEST_RESTART_PAUSE_S = 1.0, 5.0
+_fork_server = multiprocessing.get_context("forkserver")
+_fork_server.set_forkserver_preload(["app.process.preload"])
 
 
 def run_workers(
@@ -133,28 +135,37 @@ def _run_here(config: uvicorn.Config, listener: socket.socket, announce: Callabl
 
 
 class _WorkerProcess(Process):
-    """An API process. It ends with the process that started it."""
+    """An API process. A fork server forks it, which has imported the application. It ends with the supervisor."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config, sockets)
+        forked: Any = _fork_server.Process(target=self.target, args=(sockets,))
+        self.process = forked  # uvicorn's own would import the application by itself
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
-        threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        self.config.configure_logging()
+        threading.Thread(target=_end_with_supervisor, name="end-with-supervisor", daemon=True).start()
         super().target(sockets)
 
     def start(self) -> None:
-        # Ctrl-C and the end of a terminal reach the whole process group. A worker must not see them: the supervisor
-        # ends it, once.
+        # Ctrl-C and the end of a terminal reach the whole process group, and systemd sends SIGTERM to all processes.
+        # The fork server must see none of them, and a worker only SIGTERM: the supervisor ends it, once.
         multiprocessing.resource_tracker.ensure_running()  # it would unblock SIGINT if it were started below
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is None:
+def _end_with_supervisor() -> None:
+    supervisor, fork_server = multiprocessing.parent_process(), os.getppid()
+    if supervisor is None:
         return
-    parent.join()
+    # Without the fork server, the supervisor takes this process for dead and starts another.
+    while supervisor.is_alive() and os.getppid() == fork_server:
+        supervisor.join(_LOOK_S)
     # The next service needs the port, and acknowledged data is in Redis: finish quick requests, then exit.
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_ORPHANED_WORKER_S)
@@ -200,7 +211,10 @@ class _Supervisor(Multiprocess):
             if not self._restarts.is_due(index):
                 continue
             logger.error("API process %s ended by itself (code %s); starting another", process.pid, process.exitcode)
-            self.processes[index] = self._started(index)
+            try:
+                self.processes[index] = self._started(index)
+            except (OSError, EOFError) as error:  # no memory for another process, or the fork server has just died
+                logger.error("cannot start an API process: %r", error)
         if not self._announced:
             self._announce_if_ready()
 

@@ -90,11 +90,15 @@ class Process:
 
 def descendants(pid: int) -> list[int]:
     """Give the ids of a process's children, their children and so on, parents first."""
+    return [found for child in children(pid) for found in [child, *descendants(child)]]
+
+
+def children(pid: int) -> list[int]:
+    """Give the ids of a process's children."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # a thread may end while we look
-            for child in map(int, task.read_text().split()):
-                found += [child, *descendants(child)]
+            found += map(int, task.read_text().split())
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.processes import Process, command_line, descendants, kill
+from tests.e2e.processes import Process, children, command_line, descendants, kill
 from tests.e2e.venv import REPOSITORY
 from tests.ports import free_port
 
@@ -96,9 +96,11 @@ class Service:
         return engines[0]
 
     def worker_pids(self) -> list[int]:
-        """Find the API processes: Python children of the one we started."""
-        mine = [p for p in descendants(self.process.pid) if p != self.redis_pid()]
-        return [p for p in mine if "resource_tracker" not in command_line(p)]
+        """Find the API processes: children of the fork server, or of the supervisor in versions that have none."""
+        mine = children(self.process.pid)
+        fork_servers = [p for p in mine if "forkserver" in command_line(p)]
+        forked = [p for server in fork_servers for p in children(server)]
+        return forked or [p for p in mine if "spawn_main" in command_line(p)]
 
     def kill_everything(self) -> None:
         """End the supervisor, its workers and Redis at once, as a power cut would."""

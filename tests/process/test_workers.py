@@ -25,6 +25,22 @@ def test_a_killed_worker_is_replaced_and_every_new_connection_is_answered(serve:
     assert f"API process {killed} ended by itself (code -9)" in service.complained
 
 
+def test_workers_whose_fork_server_is_killed_end_and_are_replaced(serve: Serve) -> None:
+    service = serve(LACHESIS_WORKERS="2")
+    left = service.worker_pids(2)
+    (fork_server,) = {int(stat_of(pid)[1]) for pid in left}
+    os.kill(fork_server, signal.SIGKILL)
+    wait_until("its workers end", lambda: not any(map(is_running, left)))
+    assert not left & service.worker_pids(2)
+    service.process.terminate()
+    assert service.process.wait(20) == 0
+
+
+def stat_of(pid: int) -> list[str]:
+    """Give what the kernel says of a process after its name: its state, its parent and so on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def test_a_replaced_worker_has_the_settings_that_the_service_has_read(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("LACHESIS_SHUTDOWN_GRACE_S=7\n")
     service = serve(LACHESIS_WORKERS="2")
