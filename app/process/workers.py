@@ -8,6 +8,7 @@ import os
 import pkgutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ _HUNG_WORKER_S = 30
 _LOOK_S = 0.2
 _ORPHANED_WORKER_S = 1.5
 _RESTART_PAUSE_S, _LONGEST_RESTART_PAUSE_S = 1.0, 5.0
+_LONGEST_TEMPORARY_FOLDER = 60  # bytes; the path of a socket in it may have 107 (macOS 103)
 _fork_server = multiprocessing.get_context("forkserver")
 _fork_server.set_forkserver_preload(["app.process.preload"])
 
@@ -271,6 +273,8 @@ class _Supervisor(Multiprocess):
 
 
 def _run_many(config: uvicorn.Config, listeners: Sequence[socket.socket], announce: Callable[[], None]) -> int:
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY_FOLDER:
+        tempfile.tempdir = "/tmp"  # noqa: S108 - the fork server makes a private folder in it
     supervisor = _Supervisor(config, list(listeners), announce)
     try:
         supervisor.run()

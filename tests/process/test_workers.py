@@ -25,6 +25,15 @@ def test_a_killed_worker_is_replaced_and_every_new_connection_is_answered(serve:
     assert f"API process {killed} ended by itself (code -9)" in service.complained
 
 
+def test_workers_start_though_the_path_of_temporary_files_is_too_long_for_a_socket(
+    serve: Serve, tmp_path: Path
+) -> None:
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    service = serve(LACHESIS_WORKERS="2", TMPDIR=str(folder))
+    assert len(service.worker_pids(2)) == 2
+
+
 def test_workers_whose_fork_server_is_killed_end_and_are_replaced(serve: Serve) -> None:
     service = serve(LACHESIS_WORKERS="2")
     left = service.worker_pids(2)
