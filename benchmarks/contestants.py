@@ -18,7 +18,7 @@ import redis
 
 from app.main import build_services
 from app.settings import Fsync, ServiceSettings
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
 from benchmarks.bodies import http_post, redis_set

@@ -15,7 +15,7 @@ from app.services.environments.registry import Membership
 from app.services.maintenance import Maintenance
 from app.services.runs import capacity
 from app.settings import ServiceSettings
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.client import RedisClient
 from tests.lossy_line import LossyLine, lossy_line
 from tests.services.processes import Processes

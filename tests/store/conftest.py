@@ -15,7 +15,7 @@ from app.core.runs.view import RunView
 from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
 from app.store.environments.store import EnvironmentStore
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import EndedGroup, PendingGroup, Placement, Preconditions, parse_known
 from app.store.groups.garbage import GarbageStore
 from app.store.groups.known import KnownGroupStore

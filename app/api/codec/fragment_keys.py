@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.api.codec.json_reader import Path, check_known, check_structure, described, minified, parse_in_python
 from app.api.codec.policy_versions import oldest_version
 from app.core.replay.buffer import Versions
-from app.store.groups.codec import Payload
+from app.store.groups.encoded_group import Payload
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField, MalformedBody

@@ -26,7 +26,7 @@ from app.api.codec.json_reader import (
     parse_json,
 )
 from app.api.codec.scored_data import Parse
-from app.store.groups.codec import Payload
+from app.store.groups.encoded_group import Payload
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.blob import MAX_HEADER_BYTES, METADATA, Header, write
 from lachesis.wire.errors import InvalidField

@@ -20,7 +20,7 @@ from app.api.codec.scored_data import check_rows
 from app.core.numeric.short_sums import total
 from app.core.ranks.costs import weigh
 from app.core.replay.buffer import Versions, versions_of
-from app.store.groups.codec import EncodedGroup, Payload
+from app.store.groups.encoded_group import EncodedGroup, Payload
 from lachesis.wire.blob import (
     LENGTH_BYTES,
     MAX_HEADER_BYTES,

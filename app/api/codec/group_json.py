@@ -16,7 +16,7 @@ from app.api.codec.group_keys import read_keys
 from app.api.codec.group_layout import MAX_TENSORS, check_name
 from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, as_object, check_known, listed, members
 from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from lachesis.wire.blob import DTYPES, LABELLED, MAX_DIMENSIONS, METADATA, is_shape
 from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, is_column, pack
 from lachesis.wire.errors import InvalidField

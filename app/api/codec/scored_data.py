@@ -14,7 +14,7 @@ from app.api.codec.group_fields import GroupFields, holds_only, read_fields, rea
 from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse_json
 from app.core.ranks.costs import weigh
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from lachesis.wire.columns import COLUMNS, Column, Ragged, check_same_rows, pack
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS

@@ -34,7 +34,7 @@ from app.core.access.rate_limits import Use
 from app.core.groups.deletion import parse_position
 from app.core.groups.listing import parse_list_position
 from app.services.groups.history import GroupFacts
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER

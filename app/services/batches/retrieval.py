@@ -13,7 +13,7 @@ from app.events import GroupsLost, emit
 from app.services.batches.request import ReadAgain
 from app.services.groups.staleness import drop_reason_now
 from app.services.threads import MANY_GROUPS, MANY_LANES, in_thread_if
-from app.store.groups.codec import damage
+from app.store.groups.checksums import damage
 from app.store.groups.entries import GroupAge, StoredGroup
 from app.store.groups.store import GroupStore
 from lachesis.wire.states import DropReason

@@ -6,7 +6,7 @@ from app.services.curriculum.observing import arm_bins, changes_of
 from app.store.curriculum.groups import GroupObservations
 from app.store.curriculum.items import ItemObservation
 from app.store.groups.admission_context import AdmissionContext, ObservingCurriculum
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Placement
 from lachesis.wire.errors import InvalidField
 

@@ -16,7 +16,7 @@ from app.services.replay.eviction import ReplayEviction
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.store.groups.admission_context import AdmissionContext
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore

@@ -10,7 +10,7 @@ from app.core.model import LaneId, PlannedGroup, sequences_in
 from app.core.runs.view import QueueView
 from app.services.groups.admission import Admission, GroupSubmission, MissingRun, checked
 from app.store.groups.admission_context import AdmissionContext
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts

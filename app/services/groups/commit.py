@@ -24,7 +24,7 @@ from app.core.runs.capacity import NO_LIMIT, AdmissionLimits
 from app.services.curriculum.groups import observations_of
 from app.services.groups.commit_lock import CommitLock
 from app.store.groups.admission_context import AdmissionContext
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import AdmissionResult, Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.groups.store import GroupStore
 

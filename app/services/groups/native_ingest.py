@@ -8,7 +8,7 @@ from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import drop_reason
 from app.services.groups.admission import Admission, GroupSubmission, MissingRun, checked
 from app.store.groups.admission_context import AdmissionContext
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.known import KnownGroupStore
 from app.store.redis.compare_and_swap import Attempts

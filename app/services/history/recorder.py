@@ -12,7 +12,7 @@ from app.core.history.series import MOST_NAME, OTHERS, HistorySpan, Tally, with_
 from app.core.numeric.short_sums import mean
 from app.core.runs.view import QueueView
 from app.store.groups.admission_context import AdmissionContext
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 
 _MOST_UNCOUNTED = 1024  # arrivals of a run: to count many together costs less

@@ -17,7 +17,7 @@ from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.reservations import UseReservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.state import BufferState, read_state
-from app.store.groups.codec import damage
+from app.store.groups.checksums import damage
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart

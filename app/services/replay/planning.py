@@ -11,7 +11,7 @@ from app.core.replay.buffer import Fragment, chunk_drop_reason, chunk_of
 from app.core.replay.chunking import ChunkingStep, WorkerProgress, arrive, change_session, due_ms, pass_time
 from app.core.replay.rate_limiter import inserts_open, largest_insert
 from app.core.replay.sampling import weight_of
-from app.store.groups.codec import checksum
+from app.store.groups.checksums import checksum
 from app.store.replay.entries import EncodedFragment, StoredWorker, fragment_rest, worker_text
 from app.store.replay.insertions import Insertion, NewChunk, NewFragment
 from app.store.replay.view import ReplayView

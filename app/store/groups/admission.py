@@ -8,7 +8,7 @@ from app.core.access.queue_limits import LimitedAccount
 from app.store.curriculum.entries import packed_change
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
-from app.store.groups.codec import checksum
+from app.store.groups.checksums import checksum
 from app.store.groups.entries import (
     AdmissionResult,
     Outcome,

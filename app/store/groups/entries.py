@@ -12,7 +12,7 @@ from app.core.numeric.short_sums import mean
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
 from app.core.runs.counters import Starvation
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.keys import NONE, parse_lane_name
 from app.store.redis.pipeline import Argument
 from app.store.redis.scripts import names

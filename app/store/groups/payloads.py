@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from app.store.groups import scripts
-from app.store.groups.codec import Payload
+from app.store.groups.encoded_group import Payload
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.redis.pipeline import Argument, Command

@@ -10,7 +10,7 @@ from app.core.numeric.ewma import Rate
 from app.core.replay.buffer import ChunkRecord, Fragment, Versions
 from app.core.replay.chunking import WorkerProgress
 from app.core.replay.grid import Spot
-from app.store.groups.codec import Payload
+from app.store.groups.encoded_group import Payload
 from lachesis.wire.replay import ReplaySettings
 
 WAITING = "-"

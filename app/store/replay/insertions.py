@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.replay.buffer import ChunkRecord
-from app.store.groups.codec import Payload
+from app.store.groups.encoded_group import Payload
 from app.store.replay.entries import chunk_rest
 
 

@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from app.api.codec.decoder import Decoder
 from app.api.codec.group_blob import decode_blobs
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from lachesis.wire.frame import frame
 from tests.api.codec.test_scored_data import body
 from tests.api.native_groups import in_binary

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from app.api.codec import batch
 from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_json import decode_native_json
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.keys import RUNS, RunKeys
 from lachesis.wire.frame import frame
 from lachesis.wire.groups import MAX_GROUPS, SAFETENSORS

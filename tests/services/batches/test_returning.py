@@ -10,7 +10,7 @@ from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.services.leases import HOW_IT_ENDED
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import LeaseLost, RewindImpossible

@@ -13,7 +13,7 @@ from app.core.runs.settings import Policy
 from app.services.batches import retention
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.batches import store
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis import scripts
 from lachesis.wire.errors import InvalidField, RewindImpossible
 from tests.lossy_line import LossyLine

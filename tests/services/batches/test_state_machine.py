@@ -25,7 +25,7 @@ from app.core.runs.settings import Policy
 from app.services.batches import retrieval
 from app.services.batches.request import BatchRequest
 from app.services.groups import listing
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome, group_name
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import unpack

@@ -13,7 +13,7 @@ from app.core.runs.settings import Policy
 from app.services.curriculum.observing import changes_of
 from app.store.curriculum.groups import GroupObservations
 from app.store.curriculum.store import CurriculumStore
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions
 from app.store.groups.store import GroupStore
 from app.store.redis import scripts

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from lachesis.wire.curricula import CurriculumSettings

@@ -13,7 +13,7 @@ from app.core.runs.settings import Policy
 from app.main import build_services
 from app.services.environments.allowances import HeartbeatResult
 from app.settings import ServiceSettings
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Command

@@ -21,7 +21,7 @@ from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.services.groups.commit_lock import PATH_VARIABLE, CommitLock
 from app.store.groups.admission_context import AdmissionContext
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.garbage import GarbageStore
 from app.store.groups.store import GroupStore

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome
 from app.store.groups.store import GroupStore
 from tests.services.accounting import books_of

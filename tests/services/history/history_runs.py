@@ -14,7 +14,7 @@ from app.core.runs.settings import Policy
 from app.services.history.reading import RunHistory
 from app.services.history.sampling import HistorySampler
 from app.services.stores import Stores
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from tests.services.conftest import RUN, config, join
 
 

@@ -10,7 +10,7 @@ from app.core.ranks.requests import ShardRequest
 from app.core.ranks.sharding import ShardingSpec
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from lachesis.wire.columns import Ragged, pack
 from tests.services.conftest import RUN, Process, config
 

@@ -15,7 +15,7 @@ from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.services.replay.request import ReplaySampleRequest
 from app.store.batches.store import BatchStore
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import RateLimiter

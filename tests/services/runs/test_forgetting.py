@@ -12,7 +12,7 @@ from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import Policy, RunConfig
 from app.services.environments.registry import EnvironmentRegistry
 from app.store.environments.store import EnvironmentStore
-from app.store.groups.codec import EncodedGroup
+from app.store.groups.encoded_group import EncodedGroup
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient

@@ -1,14 +1,12 @@
-"""Describe a group for the store: its payload, and the values that are needed without reading it."""
+"""A group as the API hands it to the store: its payload, and the values that are needed without reading it."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
-from lachesis.wire.states import DropReason
 
 Payload = bytes | memoryview
 NO_WEIGHT = Weight(0, 0)
@@ -43,18 +41,3 @@ class EncodedGroup(NamedTuple):  # like all that each submission makes: a frozen
     item: str | None = None
     lengths: NDArray[Any] = _NO_NUMBERS
     rewards: NDArray[Any] = _NO_NUMBERS
-
-
-def checksum(payload: Payload) -> str:
-    """Return the payload's fingerprint, 16 hex digits (xxh3, 64 bits).
-
-    It detects damage. Redis does not: its files have no checksums. It does not protect against forgery.
-    """
-    return xxhash.xxh3_64_hexdigest(payload)
-
-
-def damage(payload: Payload | None, stored: str) -> DropReason | None:
-    """Return why a payload cannot be used: it is gone, or its checksum is not the stored one. None if it can."""
-    if payload is None:
-        return "payload_lost"
-    return None if checksum(payload) == stored else "corrupt"
