@@ -6,7 +6,7 @@ any group and continue from there later, even if groups arrived or left in betwe
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from app.core.model import LaneId, environment_key, environment_of
 from lachesis.wire.errors import InvalidField
@@ -29,7 +29,7 @@ class SearchPosition(NamedTuple):
         arrival: The arrival of the last group looked at; 0: none yet.
     """
 
-    state: str
+    state: GroupState
     environment: int
     size: int
     arrival: int
@@ -59,7 +59,9 @@ def parse_position(text: str) -> SearchPosition:
     if found is None:
         raise not_a_cursor()
     state, environment, size, arrival = found.groups()
-    return SearchPosition(state, -1 if environment == "-" else int(environment), int(size), int(arrival))
+    return SearchPosition(
+        cast(GroupState, state), -1 if environment == "-" else int(environment), int(size), int(arrival)
+    )
 
 
 def stopped_at(start: SearchPosition, last: int | None) -> SearchPosition:

@@ -18,7 +18,7 @@ from app.core.groups.deletion import LANE_END, NO_ENVIRONMENT, not_a_cursor
 from app.core.model import LaneId, QueuedGroup, environment_key, environment_of
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import EnvironmentNotFound
-from lachesis.wire.states import BUFFERED, DELIVERED, DROPPED, KEPT, LEASED, QUEUED
+from lachesis.wire.states import BUFFERED, DELIVERED, DROPPED, KEPT, LEASED, QUEUED, DropReason, FilterName, GroupState
 
 LEFT = "left"
 SECTIONS = (QUEUED, BUFFERED, LEASED, KEPT, LEFT)
@@ -45,7 +45,7 @@ class GroupRow:
     Attributes:
         group_id: The service's own id, that of its payload.
         shown_id: The id that finds it: that of its sender, or a short form of it after the group has left.
-        state: One of `GROUP_STATES`.
+        state: Where it is.
         environment: Its environment; None: none.
         size: Number of its sequences.
         payload_bytes: Size of its columns.
@@ -64,7 +64,7 @@ class GroupRow:
 
     group_id: str
     shown_id: str
-    state: str
+    state: GroupState
     environment: int | None
     size: int
     payload_bytes: int
@@ -77,8 +77,8 @@ class GroupRow:
     batch_id: str | None = None
     step: int | None = None
     ended_ms: int | None = None
-    reason: str | None = None
-    filtered_by: str | None = None
+    reason: DropReason | None = None
+    filtered_by: FilterName | None = None
 
     @property
     def lane(self) -> LaneId:

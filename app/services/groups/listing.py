@@ -33,7 +33,7 @@ from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import reading
 from lachesis.wire.criteria import GroupCriteria
-from lachesis.wire.states import BUFFERED, DELIVERED, DROPPED, KEPT, LEASED, QUEUED
+from lachesis.wire.states import BUFFERED, DELIVERED, DROPPED, KEPT, LEASED, QUEUED, GroupState
 
 _AT_ONCE = 500  # most groups that are read in a step of a page
 _BATCHES_AT_ONCE = 100  # most kept batches
@@ -153,16 +153,15 @@ class GroupListing:
     async def _waiting(
         self, run: str, view: QueueView, wanted: GroupQuery, position: Start | LanesPosition, most: int
     ) -> _ListingStep:
-        section = position.section
-        counts = view.lanes if section == QUEUED else view.buffers
+        state, counts = (QUEUED, view.lanes) if position.section == QUEUED else (BUFFERED, view.buffers)
         merged = merged_lanes(filter(wanted.has_lane, counts), position, MOST_LANES)
         if merged is None:
-            return _ListingStep([], section_after(section, wanted.sections))
+            return _ListingStep([], section_after(state, wanted.sections))
         at, lanes = merged
         newest = await self._newest(run, at, lanes, most)
         entries = await self._groups.entries(run, [group_id for _, group_id in newest])
         looked_at: list[tuple[GroupRow | None, Position]] = [
-            (None if entry is None else held_group(group_id, entry, section, view), at._replace(arrival=arrival))
+            (None if entry is None else held_group(group_id, entry, state, view), at._replace(arrival=arrival))
             for (arrival, group_id), entry in zip(newest, entries, strict=True)
         ]
         return _ListingStep(looked_at, looked_at[-1][1] if len(newest) == most else at._replace(arrival=0))
@@ -179,12 +178,12 @@ class GroupListing:
     async def _in_batches(
         self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int
     ) -> _ListingStep:
-        section = position.section
+        state = LEASED if position.section == LEASED else KEPT
         leases = await self._leases(run, view, position)
         batches = next_batches({(lease.step, lease.batch_id): lease.groups for lease in leases}, position, most)
         if not batches:
-            return _ListingStep([], section_after(section, wanted.sections))
-        contents = await self._contents(run, section, [at.batch_id for at in batches])
+            return _ListingStep([], section_after(state, wanted.sections))
+        contents = await self._contents(run, state, [at.batch_id for at in batches])
         part = [
             (group, at._replace(place=place), ended_ms)
             for at, (groups, ended_ms) in zip(batches, contents, strict=True)
@@ -195,7 +194,7 @@ class GroupListing:
         for (group, at, ended_ms), entry in zip(part, entries, strict=True):
             listed = None
             if entry is not None and group.replayed is None:  # a replayed group was delivered before, and left then
-                listed = held_group(group.group_id, entry, section, view)
+                listed = held_group(group.group_id, entry, state, view)
                 listed = replace(listed, batch_id=at.batch_id, step=at.step, ended_ms=ended_ms)
             looked_at.append((listed, at))
         return _ListingStep(looked_at, looked_at[-1][1] if len(part) == most else batches[-1]._replace(place=BATCH_END))
@@ -208,10 +207,10 @@ class GroupListing:
         return [kept.lease for kept in await self._batches.kept_from(run, step, _BATCHES_AT_ONCE)]
 
     async def _contents(
-        self, run: str, section: str, batch_ids: Sequence[str]
+        self, run: str, state: GroupState, batch_ids: Sequence[str]
     ) -> Iterable[tuple[list[LeasedGroup], int | None]]:
         """Return the groups of each batch, and the run clock when it ended."""
-        if section == LEASED:
+        if state == LEASED:
             return [(groups, None) for groups in await self._batches.leased_groups(run, batch_ids)]
         kept, ends = await self._batches.kept_groups(run, batch_ids), await self._batches.ends_of(run, batch_ids)
         return [(groups, None if end is None else end.clock_ms) for groups, end in zip(kept, ends, strict=True)]
@@ -253,7 +252,7 @@ def _end(group: GroupRow) -> tuple[int, int] | None:
     return group.step, group.ended_ms
 
 
-def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -> GroupRow:
+def held_group(group_id: str, entry: StoredGroup, state: GroupState, view: QueueView) -> GroupRow:
     """Describe a group that the run holds."""
     environment, size = entry.lane
     return GroupRow(

@@ -160,7 +160,7 @@ class EndedGroup:
         entry: Its index entry.
     """
 
-    reason: str | None
+    reason: DropReason | None
     step: int | None
     clock_ms: int
     entry: EndedEntry
@@ -271,7 +271,8 @@ def parse_known(text: str) -> KnownGroup:
     reason, step, left_ms, *words = ending
     entry = _parse_ended(words)
     clock_ms = entry.accepted_ms if left_ms == NONE else int(left_ms)
-    return KnownGroup(group_id, EndedGroup(_parse(str, reason), _parse(int, step), clock_ms, entry))
+    dropped = cast(DropReason | None, _parse(str, reason))
+    return KnownGroup(group_id, EndedGroup(dropped, _parse(int, step), clock_ms, entry))
 
 
 def _parse_ended(entry: Sequence[str]) -> EndedEntry:
