@@ -287,7 +287,7 @@ def build_services(
             batches,
             replay,
             curriculum,
-            histories.upkeep,
+            histories.writer,
             events.alerts,
             watch,
             timing,

@@ -21,7 +21,7 @@ from app.services.curriculum.factory import CurriculumServices
 from app.services.environments.factory import EnvironmentServices
 from app.services.events.alerts import AlertWatch
 from app.services.groups.factory import GroupServices
-from app.services.history.upkeep import HistoryUpkeep
+from app.services.history.writer import HistoryWriter
 from app.services.isolation import Failure, RunFailures, for_each_run, isolated
 from app.services.replay.factory import ReplayServices
 from app.services.runs.factory import RunServices
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _PERIOD_S = 1.0
 _CLOSE_TIMEOUT_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between log lines during an outage
-_ALERTS_EVERY = 2  # rounds of upkeep between two looks at the alerts of a run
+_ALERTS_EVERY = 2  # rounds of maintenance between two looks at the alerts of a run
 _WATCH_EVERY = 60  # rounds between two questions to Redis about its durability
 _IDLE_EVERY = 30  # rounds between two checks for environments to forget, of a run that does not sleep
 
@@ -57,7 +57,7 @@ class Maintenance:
         batches: BatchServices,
         replay: ReplayServices,
         curriculum: CurriculumServices,
-        history: HistoryUpkeep,
+        history: HistoryWriter,
         alerts: AlertWatch,
         watch: StoreWatch,
         timing: Timing,
@@ -122,17 +122,17 @@ class Maintenance:
         If Redis fails, log it and wait. Signs of life and ticks do not wait for other work: without them, other
         processes would count this one as dead, and environments would expire.
         """
-        upkeep: asyncio.Task[None] | None = None
+        this_round: asyncio.Task[None] | None = None
         try:
             while True:
                 ticks = await self._pass()
-                if upkeep is None or upkeep.done():
-                    if upkeep is not None:
-                        upkeep.result()
-                    upkeep = asyncio.create_task(self._maintain_all(ticks))
+                if this_round is None or this_round.done():
+                    if this_round is not None:
+                        this_round.result()
+                    this_round = asyncio.create_task(self._maintain_all(ticks))
                 await asyncio.sleep(_PERIOD_S)
         finally:
-            ending = [*self._sweeps.values(), *([] if upkeep is None else [upkeep])]
+            ending = [*self._sweeps.values(), *([] if this_round is None else [this_round])]
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
@@ -225,7 +225,7 @@ class Maintenance:
             await self._guarded(run, self._do_due_work(run, tick, forget_idle=forget_idle))
         for run in await self._due_histories(ticks):
             replay = run in ticks and ticks[run].replay
-            writing = self._history.keep(run, maintained=run in ticks, replay=replay)
+            writing = self._history.write(run, maintained=run in ticks, replay=replay)
             await self._guarded(run, writing, self._histories)
         if self._rounds % _ALERTS_EVERY == 0:
             for run in list(self._unlooked):  # a run that was awake for one pass may have changed, too

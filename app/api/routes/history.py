@@ -91,7 +91,7 @@ async def get_history(
 
     async def series() -> bytes:
         found = await services.history.reading.series(run, asked, wanted)
-        next_in_s = services.history.upkeep.next_in_s(run)
+        next_in_s = services.history.writer.next_in_s(run)
         contents = {"first_epoch": found.first_epoch, "run": found.run, "environments": found.environments}
         return await _text(found.shown, next_in_s, contents)
 
@@ -117,7 +117,7 @@ async def get_histograms(
 
     async def over_time() -> bytes:
         shown, found = await services.history.reading.histograms(run, value, asked, environment)
-        next_in_s = services.history.upkeep.next_in_s(run)
+        next_in_s = services.history.writer.next_in_s(run)
         return await _text(shown, next_in_s, {"value": value, **_fields_of(found)})
 
     return await services.answers.reply(request, over_time)
@@ -145,7 +145,7 @@ async def get_shares(
 
     async def compared() -> bytes:
         shown, found = await services.history.reading.shares(run, count, asked)
-        about = {"from_s": shown.from_s, "to_s": shown.to_s, "next_in_s": services.history.upkeep.next_in_s(run)}
+        about = {"from_s": shown.from_s, "to_s": shown.to_s, "next_in_s": services.history.writer.next_in_s(run)}
         answer = {**about, "count": count, **_fields_of(found)}
         return await asyncio.to_thread(orjson.dumps, answer)
 

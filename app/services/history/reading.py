@@ -28,7 +28,7 @@ from app.core.history.resolution import (
 from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, MOST_NAME, HistorySpan
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, SKETCHES, WantedHistory
-from app.services.history.upkeep import HistoryUpkeep
+from app.services.history.writer import HistoryWriter
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RunNotFound
@@ -76,10 +76,10 @@ _DEFAULT = AskedRange()
 class Histories:
     """Reads histories. A range that ends now also includes what this process has counted and not yet written."""
 
-    def __init__(self, runs: RunStore, histories: HistoryStore, upkeep: HistoryUpkeep) -> None:
+    def __init__(self, runs: RunStore, histories: HistoryStore, writer: HistoryWriter) -> None:
         self._runs = runs
         self._histories = histories
-        self._upkeep = upkeep
+        self._writer = writer
         self._known: dict[tuple[str, int, WantedHistory], _Closed] = {}  # the latest used at the end
         self._large = asyncio.Semaphore(1)
         self._locks: WeakValueDictionary[tuple[str, int, WantedHistory], asyncio.Lock] = WeakValueDictionary()
@@ -133,7 +133,7 @@ class Histories:
         if not await self._runs.is_made(run):
             raise RunNotFound(f"there is no run {run}")
         if asked.to_s is None or asked.to_s > await self._histories.now_s():
-            await self._upkeep.refresh(run)
+            await self._writer.refresh(run)
         if wanted.environment is not None:
             wanted = replace(wanted, environment=wanted.environment[:MOST_NAME])
         now_s, environments = await self._histories.now_s(), await self._histories.environments(run)

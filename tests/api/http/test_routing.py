@@ -102,7 +102,7 @@ async def test_a_shortcut_answers_and_counts_as_the_router_does(redis_url: str, 
 async def test_an_invalid_run_name_is_refused_by_every_direct_route(
     client: httpx.AsyncClient, redis_client: Redis, name: str
 ) -> None:
-    """No dependency checks it here, and all upkeep stops at a run whose keys cannot be named."""
+    """No dependency checks it here, and all maintenance stops at a run whose keys cannot be named."""
     calls = {f"/runs/{name}/atropos/scored_data": b'{"tokens": [[1]], "masks": [[1]], "scores": [0.5]}'}
     calls |= {f"/v1/runs/{name}/groups": GOOD, f"/v1/runs/{name}/batches": b"{}"}
     calls |= {f"/runs/{name}/atropos/scored_data_list": b"[]", f"/v1/runs/{name}/batches/abc/ack": b'{"lease": "x"}'}

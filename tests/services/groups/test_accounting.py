@@ -201,16 +201,16 @@ async def test_the_trouble_of_one_run_does_not_keep_the_others_waiting(
     for name in ("a", RUN):
         await services.runs.atropos.register(name, config(4))
     await redis_client.set(RunKeys("a").left, "not a list")
-    upkeep = asyncio.create_task(maintenance.run_forever())
+    running = asyncio.create_task(maintenance.run_forever())
     try:
 
         async def looked_after() -> bool:
             return bool(await redis_client.hexists(RunKeys(RUN).run, "asleep_ms"))  # type: ignore[misc]
 
         await wait_until(looked_after)
-        assert not upkeep.done()
+        assert not running.done()
     finally:
-        upkeep.cancel()
+        running.cancel()
 
 
 async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(

@@ -45,7 +45,7 @@ def sampler_of(services: Services, stores: Stores, clock: Callable[[], float] = 
 
 async def keep(services: Services, *, maintains: bool = True) -> None:
     """Let a process write its part of the history, as its maintenance does every ten seconds."""
-    await services.history.upkeep.keep(RUN, maintained=maintains)
+    await services.history.writer.write(RUN, maintained=maintains)
 
 
 async def read(services: Services, environment: str | None = None, ago_s: float = 3600) -> RunHistory:

@@ -8,7 +8,7 @@ from app.api.deps import Services
 from app.core.history.resolution import DAY_S, KEPT, AskedRange
 from app.core.history.series import Facts, HistorySpan
 from app.services.history.recorder import HistoryRecorder
-from app.services.history.upkeep import HistoryUpkeep
+from app.services.history.writer import HistoryWriter
 from app.services.stores import Stores
 from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
@@ -42,12 +42,12 @@ def keeper(services: Services, stores: Stores) -> Callable[[float], Awaitable[No
     """Return what lets a process that maintains the run write its history at a time of the process."""
     clock_s = 0.0
     sampler = sampler_of(services, stores)
-    upkeep = HistoryUpkeep(stores.histories, HistoryRecorder(), sampler, clock=lambda: clock_s)
+    writer = HistoryWriter(stores.histories, HistoryRecorder(), sampler, clock=lambda: clock_s)
 
     async def keep_at(time_s: float) -> None:
         nonlocal clock_s
         clock_s = time_s
-        await upkeep.keep(RUN, maintained=True)
+        await writer.write(RUN, maintained=True)
 
     return keep_at
 

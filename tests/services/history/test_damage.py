@@ -47,7 +47,7 @@ async def test_a_look_that_fails_stops_neither_writing_nor_adding_up(
     await redis_client.set(KEYS.series_totals, "no totals")
     await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
     with pytest.raises(UnreadableRecord):
-        await services.history.upkeep.keep(RUN, maintained=True)
+        await services.history.writer.write(RUN, maintained=True)
     assert await minutes(histories) == [1]
     (written,) = await histories.spans(RUN, FINE, now_s, 1e12)
     assert parse_span(RUN, written).environments["math"].counts["groups_in"] == 1
@@ -59,7 +59,7 @@ async def test_coarser_spans_are_sums_of_what_can_be_read(process: Callable[...,
     begin_s = (await redis_client.time())[0] // 60 * 60 - 180
     await add(redis_client, begin_s, GOOD, b"no span", GOOD)
     await add(redis_client, begin_s + 60, GOOD)
-    await services.history.upkeep.keep(RUN, maintained=True)
+    await services.history.writer.write(RUN, maintained=True)
     assert await minutes(Stores.on(services.connection, TTL_MS).histories) == [2, 1]
 
 
@@ -67,16 +67,16 @@ async def test_a_long_stream_is_added_up_span_by_span(process: Callable[..., Pro
     """All of it may be more than the memory holds."""
     services, _ = process()
     await make_run(services)
-    await services.history.upkeep.keep(RUN, maintained=True)
+    await services.history.writer.write(RUN, maintained=True)
     begin_s = (await redis_client.time())[0] // 60 * 60 - 7200
     await redis_client.delete(KEYS.series(FINE.step_s))
     for minute in range(100):
         large = Facts({"groups_in": 1}, texts={"reason": secrets.token_hex(100_000)})
         await add(redis_client, begin_s + 60 * minute, encode_span(HistorySpan(environments={"math": large})))
-    services.history.upkeep.keep_only([])
+    services.history.writer.keep_only([])
     tracemalloc.start()
     try:
-        await services.history.upkeep.keep(RUN, maintained=True)
+        await services.history.writer.write(RUN, maintained=True)
         assert tracemalloc.get_traced_memory()[1] < 5 * MIB
     finally:
         tracemalloc.stop()

@@ -27,7 +27,7 @@ async def test_a_run_that_is_reset_or_deleted_has_no_history(
     await services.runs.administration.delete(RUN)
     await keep(services, maintains=False)
     assert await redis_client.keys("*series*") == []
-    assert services.history.upkeep.counted() == []
+    assert services.history.writer.counted() == []
     with pytest.raises(RunNotFound):
         await read(services)
 

@@ -14,7 +14,7 @@ from app.core.history.wanted import WantedHistory
 from app.services.batches.request import BatchRequest
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
-from app.services.history.upkeep import HistoryUpkeep
+from app.services.history.writer import HistoryWriter
 from app.services.stores import Stores
 from app.store.curriculum.entries import ItemWrite
 from app.store.history.codec import encode_span
@@ -84,7 +84,7 @@ async def test_who_looks_sees_the_present_and_spans_grow_in_place(
     """However often somebody looks, each process has one entry in ten seconds, and nothing counts twice."""
     (one, _), (two, _) = process(), process()
     math = await make_run(one, filter_zero_variance=ZeroVarianceFilter())
-    assert await one.history.upkeep.due({RUN: False}) == []
+    assert await one.history.writer.due({RUN: False}) == []
     began_s = (await redis_client.time())[0]
     for n in range(12):
         some = [group(f"g{n}", math, 0.0, float(n + 1)), group(f"same{n}", math, 1.0, 1.0)]
@@ -110,9 +110,9 @@ async def test_other_processes_write_while_somebody_looks(process: Callable[...,
     (one, _), (two, _) = process(), process()
     math = await make_run(one)
     await two.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
-    assert await two.history.upkeep.due({}) == [], "nobody looks"
+    assert await two.history.writer.due({}) == [], "nobody looks"
     assert total((await read(one)).environments.get("math", {}).get("groups_in", [])) == 0
-    assert await two.history.upkeep.due({}) == [RUN]
+    assert await two.history.writer.due({}) == [RUN]
     await keep(two, maintains=False)
     assert total((await read(one)).environments["math"]["groups_in"]) == 1
     await one.groups.native.submit(RUN, [group("b", math, 0.0, 1.0)])
@@ -136,11 +136,11 @@ async def test_a_watched_run_of_many_environments_is_written_less_often(process:
         kept_s = time.monotonic()
         await wait_until(lambda kept_s=kept_s: time.monotonic() > kept_s + fresh_s(1))
         await read(services)
-        due = await services.history.upkeep.due({RUN: False})
+        due = await services.history.writer.due({RUN: False})
         if time.monotonic() < began_s + fresh_s(100):
             break
     assert due == []
-    assert services.history.upkeep.counted() == []
+    assert services.history.writer.counted() == []
 
 
 async def test_a_history_says_when_there_is_more(process: Callable[..., Process]) -> None:
@@ -149,18 +149,18 @@ async def test_a_history_says_when_there_is_more(process: Callable[..., Process]
     await make_run(services)
     now_s, stores = [100.0], Stores.on(services.connection, TTL_MS)
     sampler = sampler_of(services, stores)
-    upkeep = HistoryUpkeep(stores.histories, HistoryRecorder(), sampler, clock=lambda: now_s[0])
-    assert upkeep.next_in_s(RUN) == 0
-    await upkeep.keep(RUN, maintained=True)
-    assert upkeep.next_in_s(RUN) == 0, "with few environments, at once"
+    writer = HistoryWriter(stores.histories, HistoryRecorder(), sampler, clock=lambda: now_s[0])
+    assert writer.next_in_s(RUN) == 0
+    await writer.write(RUN, maintained=True)
+    assert writer.next_in_s(RUN) == 0, "with few environments, at once"
     for n in range(99):
         await join(services, f"e{n}")
-    await upkeep.keep(RUN, maintained=True)
-    assert upkeep.next_in_s(RUN) == fresh_s(1 + 99) == 2
+    await writer.write(RUN, maintained=True)
+    assert writer.next_in_s(RUN) == fresh_s(1 + 99) == 2
     now_s[0] += 0.5
-    assert upkeep.next_in_s(RUN) == 2
+    assert writer.next_in_s(RUN) == 2
     now_s[0] += 1
-    assert upkeep.next_in_s(RUN) == 0
+    assert writer.next_in_s(RUN) == 0
 
 
 async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Process]) -> None:
@@ -272,8 +272,8 @@ async def test_coarser_spans_are_sums_of_finer_ones(
         assert total(found["tokens_in"]) == 36
     for resolution in KEPT:
         await move_back(redis_client, resolution.step_s, 6 * 3600)  # a multiple of all steps: spans stay spans
-    one.history.upkeep.keep_only([])
-    two.history.upkeep.keep_only([])
+    one.history.writer.keep_only([])
+    two.history.writer.keep_only([])
     await happen(4)
     await keep(one)
     await keep(two)
@@ -320,7 +320,7 @@ async def test_a_young_history_is_shown_from_its_begin(process: Callable[..., Pr
     await keep(services)
     for ago_s, begin_s in ((60, 120), (600, 600), (3000, 3000), (4000, 3600)):
         await redis_client.delete(KEYS.series(10))
-        await services.history.upkeep.keep(RUN, maintained=True)
+        await services.history.writer.write(RUN, maintained=True)
         await move_back(redis_client, 10, ago_s)
         assert await begin_ago_s() == pytest.approx(begin_s, abs=15)
     await keep(other)  # it adds the old entry up, and drops it
@@ -429,19 +429,19 @@ async def test_writes_keep_step_with_the_spans_of_redis(process: Callable[..., P
     stores, clock_s = Stores.on(services.connection, TTL_MS), 0.0
     histories = stores.histories
     sampler = sampler_of(services, stores)
-    upkeep = HistoryUpkeep(histories, HistoryRecorder(), sampler, clock=lambda: clock_s)
-    assert await upkeep.due({RUN: False}) == []
+    writer = HistoryWriter(histories, HistoryRecorder(), sampler, clock=lambda: clock_s)
+    assert await writer.due({RUN: False}) == []
     before_s, after_s = 0.0, 10.0
     while before_s // 10 != after_s // 10:  # a span ended in between
         clock_s += 100.0
         before_s = await histories.now_s()
-        assert await upkeep.due({RUN: False}) == [RUN]
+        assert await writer.due({RUN: False}) == [RUN]
         after_s = await histories.now_s()
     written_s = clock_s
     clock_s = written_s + until_next_write_s(after_s) - 0.01
-    assert await upkeep.due({RUN: False}) == []
+    assert await writer.due({RUN: False}) == []
     clock_s = written_s + until_next_write_s(before_s) + 0.01
-    assert await upkeep.due({RUN: False}) == [RUN]
+    assert await writer.due({RUN: False}) == [RUN]
 
 
 async def test_a_process_that_ends_writes_what_it_has_counted(process: Callable[..., Process]) -> None:
@@ -459,9 +459,9 @@ async def test_a_run_in_which_nothing_happens_is_left_alone(
     services, _ = process()
     math = await make_run(services)
     await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
-    assert services.history.upkeep.counted() == [RUN]
+    assert services.history.writer.counted() == [RUN]
     await keep(services)
-    assert services.history.upkeep.counted() == []
+    assert services.history.writer.counted() == []
     assert await redis_client.xlen(KEYS.series(10)) == 1
 
 

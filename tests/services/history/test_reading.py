@@ -38,7 +38,7 @@ async def test_the_first_span_of_an_hour_is_there(process: Callable[..., Process
     text = encode_span(HistorySpan(environments={"math": Facts({"groups_in": 1})}))
     for ago_s in (4000, 3606):
         await redis_client.xadd(RunKeys(RUN).series(10), {"facts": text}, f"{(now_s - ago_s) * 1000}-0")
-    await services.history.upkeep.keep(RUN, maintained=True)
+    await services.history.writer.write(RUN, maintained=True)
     assert await redis_client.xlen(RunKeys(RUN).series(60)) == 2
     assert (await groups_in(services, "math", now_s - 3606, now_s))[0] == 1
 
@@ -54,7 +54,7 @@ async def test_environments_whose_long_names_begin_alike_count_together(process:
         await services.groups.deletion.delete(RUN, f"{name[-1]}0")
     _, growth = await sampler_of(services, Stores.on(services.connection, TTL_MS)).sample(RUN, replay=False)
     assert growth.now[names[0][:MOST_NAME]] == {"dropped:deleted": 2}
-    await services.history.upkeep.keep(RUN, maintained=False)
+    await services.history.writer.write(RUN, maintained=False)
     (now_s, _) = await services.connection.call("TIME")
     for name in names:
         groups = await groups_in(services, name, int(now_s) - 600, int(now_s) + 1)
@@ -67,7 +67,7 @@ async def test_one_series_is_the_same_as_among_all(process: Callable[..., Proces
     same = group("same", math, 1.0, 1.0)
     await services.groups.native.submit(RUN, [same, *[group(f"{n}", math, 0.0, 1.0) for n in range(3)]])
     assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
-    await services.history.upkeep.keep(RUN, maintained=True)
+    await services.history.writer.write(RUN, maintained=True)
     (now_s, _) = await services.connection.call("TIME")
     asked = AskedRange(int(now_s) - 600, int(now_s))
     read = partial(services.history.reading.series, RUN, asked)
@@ -98,8 +98,8 @@ async def test_processes_name_the_same_environments_whichever_sends_first(proces
     for name, environment in reversed(joined.items()):
         await one.groups.native.submit(RUN, [group(name, environment, 0.0, 1.0)])
     assert (await two.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
-    await one.history.upkeep.keep(RUN, maintained=True)
-    await two.history.upkeep.keep(RUN, maintained=False)
+    await one.history.writer.write(RUN, maintained=True)
+    await two.history.writer.write(RUN, maintained=False)
     (now_s, _) = await one.connection.call("TIME")
     _, found = await one.history.reading.shares(RUN, "groups", AskedRange(int(now_s) - 600, int(now_s) + 1))
     first = list(joined)[:MOST_CHARTED_ENVIRONMENTS]

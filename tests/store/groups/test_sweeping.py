@@ -66,7 +66,7 @@ async def test_a_sweep_cut_off_at_any_command_is_finished_by_the_next(store: Sto
 
 
 async def test_the_second_of_two_sweeps_in_one_process_finds_nothing(store: Store) -> None:
-    """As when a run is removed, and upkeep comes by."""
+    """As when a run is removed, and maintenance comes by."""
     garbage = await _garbage(store)
     first, second = await asyncio.gather(store.garbage.delete_marked(RUN), store.garbage.delete_marked(RUN))
     assert first >= garbage

@@ -41,7 +41,7 @@ class _Written:
         return self.time_s % _EVERY_S + now_s - self.at_s < _EVERY_S
 
 
-class HistoryUpkeep:
+class HistoryWriter:
     """Writes the history of runs every ten seconds, and every second for a run that somebody watches.
 
     It does so less often if the run has many environments: see `fresh_s`.
@@ -101,7 +101,7 @@ class HistoryUpkeep:
             await self._histories.watch(run)
             if is_maintained or run in self._recorder.runs():
                 # What fails here fails in maintenance, too, and is logged there.
-                await isolated(self.keep(run, maintained=is_maintained, replay=replay, unless_fresh=True))
+                await isolated(self.write(run, maintained=is_maintained, replay=replay, unless_fresh=True))
 
     def next_in_s(self, run: str) -> int:
         """Return the whole seconds until new data can be read; 0 if that is less than one."""
@@ -115,7 +115,7 @@ class HistoryUpkeep:
         """Return the runs of which this process has counted something."""
         return self._recorder.runs()
 
-    async def keep(self, run: str, *, maintained: bool, replay: bool = False, unless_fresh: bool = False) -> None:
+    async def write(self, run: str, *, maintained: bool, replay: bool = False, unless_fresh: bool = False) -> None:
         """Write down what happened in a run. If the look at it fails, do everything else before raising.
 
         Args:
@@ -135,8 +135,8 @@ class HistoryUpkeep:
             seen, growth = (HistorySpan(), None) if look is None or isinstance(look, Failure) else look
             counted = await self._take(run)
             span = added([counted, seen])
-            if not await self._write(run, span, growth) and growth is not None:
-                await self._write(run, counted)  # another process has looked at the run since
+            if not await self._append(run, span, growth) and growth is not None:
+                await self._append(run, counted)  # another process has looked at the run since
             if maintained:
                 with suppress(StoreFull):  # groups need the memory more; a later merge continues
                     await self._merge(run)
@@ -147,7 +147,7 @@ class HistoryUpkeep:
     async def write_all(self) -> None:
         """Write down what this process has counted, before it ends."""
         for run in self.counted():
-            await self._write(run, await self._take(run))
+            await self._append(run, await self._take(run))
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""
@@ -163,7 +163,7 @@ class HistoryUpkeep:
     async def _take(self, run: str) -> HistorySpan:
         return self._recorder.take(run, await self._histories.first_epoch(run))
 
-    async def _write(self, run: str, span: HistorySpan, growth: Growth | None = None) -> bool:
+    async def _append(self, run: str, span: HistorySpan, growth: Growth | None = None) -> bool:
         # If a write fails, its outcome is unknown, and the next one is an entry of its own.
         written, now_s = self._written.pop(run, None), self._clock()
         try:
