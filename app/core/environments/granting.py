@@ -56,7 +56,7 @@ class Demand:
 
     def __init__(self, run: str, view: DemandView, caller: int | None = None) -> None:
         if view.config is None:
-            raise RunNotFound(f"there is no run {run}")
+            raise RunNotFound.named(run)
         self._run = run
         self._callers: dict[int, Demand] = {}
         self.view = view

@@ -133,7 +133,7 @@ class Dispatch:
                             return None
                 view = await self._runs.queue(run)  # groups that were too old or damaged are gone now
         if not request.of_atropos:
-            raise RunNotFound(f"there is no run {run}")
+            raise RunNotFound.named(run)
         return BatchResult(None, refusal_of(view))
 
     async def _note_request(self, run: str, view: QueueView) -> None:

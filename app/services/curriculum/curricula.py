@@ -88,7 +88,7 @@ class CurriculumAdministration:
                     note_settings("curriculum", {"run": run, "curriculum": name}, before, settings)
                     return await self.facts(run, name)
                 case "missing":
-                    raise RunNotFound(f"there is no run {run}")
+                    raise RunNotFound.named(run)
                 case "crowded":
                     raise too_many_curricula(run)
                 case "outdated":

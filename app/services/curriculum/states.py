@@ -76,7 +76,7 @@ class CurriculumStates:
         """
         own = uuid.uuid4().hex
         if not await self._states.begin(run, own, document.header, document.categories, uuid.uuid4().hex):
-            raise RunNotFound(f"there is no run {run}")
+            raise RunNotFound.named(run)
         try:
             before = 0
             async for items in document.items:

@@ -140,7 +140,7 @@ def check_known(run: str, environment: int, *, configured: bool, known: bool) ->
         EnvironmentNotFound: It does not know the environment.
     """
     if not configured:
-        raise RunNotFound(f"there is no run {run}")
+        raise RunNotFound.named(run)
     if not known:
         raise EnvironmentNotFound(f"run {run} has no environment {environment}")
 

@@ -56,7 +56,7 @@ class NativeIngest:
 
         def place(group: EncodedGroup, context: AdmissionContext) -> Placement:
             if context.batch_size is None:
-                raise RunNotFound(f"there is no run {run}")
+                raise RunNotFound.named(run)
             repeated = group.given_id in known
             if not repeated and group.environment is not None:
                 _check_environment(group, context.environments.get(group.environment), meant)

@@ -31,7 +31,7 @@ from app.core.history.wanted import EVERYTHING, SKETCHES, WantedHistory
 from app.services.history.writer import HistoryWriter
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import InvalidField, RunNotFound
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.history import HistoryCount, HistoryValue
 
 _AT_ONCE = 20  # spans to parse in one go: other requests are served in between
@@ -130,8 +130,7 @@ class Histories:
         compute: Callable[[Mapping[int, HistorySpan], int], Answer],
     ) -> tuple[Range, Answer]:
         """Read what is wanted, and compute an answer from the spans and their number."""
-        if not await self._runs.is_made(run):
-            raise RunNotFound(f"there is no run {run}")
+        await self._runs.check_exists(run)
         if asked.to_s is None or asked.to_s > await self._histories.now_s():
             await self._writer.refresh(run)
         if wanted.environment is not None:

@@ -103,7 +103,7 @@ class ReplayBuffers:
         while attempts.again():
             owner = await self._runs.view(run)
             if owner.config is None:
-                raise RunNotFound(f"there is no run {run}")
+                raise RunNotFound.named(run)
             view = await self._replay.view(run)
             if view is not None and keep:
                 return await self.state(run)

@@ -119,7 +119,7 @@ class RunAdministration:
         """
         view = await self._runs.view(run)
         if view.config is None:
-            raise RunNotFound(f"there is no run {run}")
+            raise RunNotFound.named(run)
         return view
 
     async def check(self, run: str) -> None:
@@ -128,8 +128,7 @@ class RunAdministration:
         Raises:
             RunNotFound: The run does not exist, or no trainer has registered with it.
         """
-        if not await self._runs.is_made(run):
-            raise RunNotFound(f"there is no run {run}")
+        await self._runs.check_exists(run)
 
     async def page(self, limit: int, after: str, own: Callable[[Iterable[str]], Sequence[str]] = list) -> RunPage:
         """Return runs by name.

@@ -154,7 +154,7 @@ class BatchStore:
         with reading(run):
             view = read_batch_view(batch_id, found)
         if view is None:
-            raise RunNotFound(f"there is no run {run}")
+            raise RunNotFound.named(run)
         return view
 
     async def groups_of(self, run: str, batch_id: str) -> list[LeasedGroup] | None:

@@ -96,7 +96,7 @@ class RunStore:
         if not await self._connection.run(scripts.announce_run(RunKeys(name), name=name, most_runs=most_runs)):
             if new:
                 raise TooManyRuns(f"there are {MOST_RUNS} runs, the most that a service has")
-            raise RunNotFound(f"there is no run {run}")
+            raise RunNotFound.named(run)
 
     async def view(self, run: str) -> RunView:
         """Read the run without its groups, in one round trip."""
@@ -194,7 +194,7 @@ class RunStore:
         """
         view = await self.queue(run, shared=shared)
         if view.config is None:
-            raise RunNotFound(f"there is no run {run}")
+            raise RunNotFound.named(run)
         return view
 
     async def summaries(self, runs: Sequence[str]) -> dict[str, RunSummary]:
@@ -208,9 +208,14 @@ class RunStore:
                 summaries[run] = summary
         return summaries
 
-    async def is_made(self, run: str) -> bool:
-        """Return whether a run was created, or a trainer registered with it; works even if it cannot be read."""
-        return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "config"))
+    async def check_exists(self, run: str) -> None:
+        """Check that a run was created, or that a trainer registered with it; works even if it cannot be read.
+
+        Raises:
+            RunNotFound: There is none of this name.
+        """
+        if not await self._connection.call("HEXISTS", RunKeys(run).run, "config"):
+            raise RunNotFound.named(run)
 
     async def admission_context(self, run: str) -> AdmissionContext:
         """Read the admission context of a run, and the epoch that it belongs to."""

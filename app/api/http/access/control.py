@@ -227,7 +227,8 @@ def check(identity: Identity, permission: Permission, run: str | None) -> None:
     """
     match decide(identity, permission, run):
         case AccessDecision.UNKNOWN_RUN:
-            raise RunNotFound(f"there is no run {run}")
+            assert run is not None, "permissions of the service name no run"  # noqa: S101
+            raise RunNotFound.named(run)
         case AccessDecision.FORBIDDEN:
             allowed = permission.name.lower().replace("_", " ")
             raise PermissionDenied(f"role {identity.role} does not allow this request, which needs: {allowed}")

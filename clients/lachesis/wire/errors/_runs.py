@@ -1,5 +1,7 @@
 """The errors of runs."""
 
+from typing_extensions import Self
+
 from lachesis.wire.errors._base import ServiceError
 from lachesis.wire.errors._requests import Conflict, NotFound
 
@@ -9,6 +11,11 @@ class RunNotFound(NotFound):
 
     code = "run_not_found"
     remedy = "Create the run with `POST /v1/runs` (SDK: `Trainer.create_run`), or check the name and your token."
+
+    @classmethod
+    def named(cls, run: str) -> Self:
+        """Return the error for a run of this name."""
+        return cls(f"there is no run {run}")
 
 
 class RunExists(Conflict):
