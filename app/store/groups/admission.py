@@ -57,40 +57,27 @@ def admission(
         )
         for group, lane in zip(pending, lanes, strict=True)
     ]
-    sizes, submitted = list(map(len, submissions)), list(map(_row, pending, lanes))
-    score_if_absent = -1 if is_pending else 0
-    limited = [_limited(number, account) for number, account in enumerate(preconditions.accounts, 1) if account]
+    arguments: scripts.AdmissionArguments = {
+        "places": places,
+        "epoch": preconditions.epoch,
+        "policy_version": preconditions.policy_version,
+        "dedup_ms": preconditions.dedup_ms,
+        "max_groups": preconditions.max_groups,
+        "max_bytes": preconditions.max_bytes,
+        "score_if_absent": -1 if is_pending else 0,
+        "sizes": list(map(len, submissions)),
+        "limited": [_limited(number, account) for number, account in enumerate(preconditions.accounts, 1) if account],
+        "most_remembered": MOST_REMEMBERED,
+        "submitted": list(map(_row, pending, lanes)),
+    }
     if not observed:
-        return scripts.admit_groups(
-            keys,
-            places=places,
-            epoch=preconditions.epoch,
-            policy_version=preconditions.policy_version,
-            dedup_ms=preconditions.dedup_ms,
-            max_groups=preconditions.max_groups,
-            max_bytes=preconditions.max_bytes,
-            score_if_absent=score_if_absent,
-            sizes=sizes,
-            limited=limited,
-            most_remembered=MOST_REMEMBERED,
-            submitted=submitted,
-        )
+        return scripts.admit_groups(keys, **arguments)
     return scripts.admit_and_observe(
         keys,
-        places=places,
         observers=[_observer(CurriculumKeys(keys, each.curriculum_id)) for each in observed],
-        epoch=preconditions.epoch,
-        policy_version=preconditions.policy_version,
-        dedup_ms=preconditions.dedup_ms,
-        max_groups=preconditions.max_groups,
-        max_bytes=preconditions.max_bytes,
-        score_if_absent=score_if_absent,
-        sizes=sizes,
-        limited=limited,
-        most_remembered=MOST_REMEMBERED,
-        submitted=submitted,
         settings=[scripts.ObserverSettings(each.bins, each.most_items) for each in observed],
         observations=[row for number, each in enumerate(observed, 1) for row in _observations(number, each)],
+        **arguments,
     )
 
 

@@ -1,7 +1,7 @@
 """The scripts of groups and of their payloads; each Lua file says what its keys and arguments mean."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
@@ -122,42 +122,34 @@ class AnnotationRow(NamedTuple):
 def add_pending_payloads(keys: RunKeys, *, group_ids: Sequence[str]) -> None: ...
 
 
+class AdmissionArguments(TypedDict):
+    """The arguments of `app/store/lua/groups/admission.lua`, which both scripts include."""
+
+    places: Sequence[PendingPlace]
+    epoch: int
+    policy_version: int | None
+    dedup_ms: int
+    max_groups: int | None
+    max_bytes: int | None
+    score_if_absent: int
+    sizes: Sequence[int]
+    limited: Sequence[LimitedSubmission]
+    most_remembered: int
+    submitted: Sequence[PendingRow]
+
+
 @script
-def admit_groups(
-    keys: RunKeys,
-    *,
-    places: Sequence[PendingPlace],
-    epoch: int,
-    policy_version: int | None,
-    dedup_ms: int,
-    max_groups: int | None,
-    max_bytes: int | None,
-    score_if_absent: int,
-    sizes: Sequence[int],
-    limited: Sequence[LimitedSubmission],
-    most_remembered: int,
-    submitted: Sequence[PendingRow],
-) -> None: ...
+def admit_groups(keys: RunKeys, **arguments: Unpack[AdmissionArguments]) -> None: ...
 
 
 @script
 def admit_and_observe(
     keys: RunKeys,
     *,
-    places: Sequence[PendingPlace],
     observers: Sequence[ObserverPlace],
-    epoch: int,
-    policy_version: int | None,
-    dedup_ms: int,
-    max_groups: int | None,
-    max_bytes: int | None,
-    score_if_absent: int,
-    sizes: Sequence[int],
-    limited: Sequence[LimitedSubmission],
-    most_remembered: int,
-    submitted: Sequence[PendingRow],
     settings: Sequence[ObserverSettings],
     observations: Sequence[ObservationRow],
+    **arguments: Unpack[AdmissionArguments],
 ) -> None: ...
 
 

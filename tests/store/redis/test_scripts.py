@@ -38,13 +38,13 @@ def _own_text(one: Script) -> str:
 
 
 def _calls() -> Iterator[tuple[str, set[str]]]:
-    """Yield each call of a script in the store: its name, and the names of the arguments that it is given."""
+    """Yield each call of a script in the store: its name and its arguments. Mypy looks into `**arguments`."""
     for path in sorted(STORE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 module, name = node.func.value, node.func.attr
                 if isinstance(module, ast.Name) and module.id.endswith("scripts") and name in scripts.SIGNATURES:
-                    yield name, {str(keyword.arg) for keyword in node.keywords}
+                    yield name, {keyword.arg or ast.unparse(keyword.value) for keyword in node.keywords}
 
 
 @each_script
@@ -77,7 +77,7 @@ def test_only_the_first_lines_of_a_script_read_keys_and_arguments(one: Script) -
 
 @each_script
 def test_a_signature_names_the_parameters_of_its_script(one: Script) -> None:
-    hints = get_type_hints(scripts.SIGNATURES[one.name])
+    hints = _hints(one)
     space, given = hints.pop("keys"), {name: hint for name, hint in hints.items() if name != "return"}
     names = {parameter.name for parameter in one.parameters}
     assert given.keys() <= names
@@ -88,6 +88,13 @@ def test_a_signature_names_the_parameters_of_its_script(one: Script) -> None:
             assert parameter.place == "KEYS"
             assert parameter.kind is None
             assert KEY_SPACES[space].key(parameter.name), parameter.name
+
+
+def _hints(one: Script) -> dict[str, Any]:
+    """Return the hints of a signature by parameter, also of those that `**arguments` stands for."""
+    hints = get_type_hints(scripts.SIGNATURES[one.name])
+    arguments = hints.pop("arguments", None)
+    return hints | ({} if arguments is None else get_type_hints(get_args(arguments)[0]))
 
 
 def _fields(hint: Any, parameter: Parameter) -> tuple[str, ...]:
