@@ -209,7 +209,7 @@ def test_every_view_of_the_address_has_a_panel() -> None:
 
 
 def test_the_page_knows_every_reason_for_a_drop_and_which_of_them_are_filters() -> None:
-    (kinds,) = re.findall(r"const REASONS = \{(.*?)\n\};", SCRIPTS["parts/names.js"], re.S)
+    (kinds,) = re.findall(r"const REASONS = \{(.*?)\n\};", SCRIPTS["parts/drop_reasons.js"], re.S)
     named = {kind: re.findall(r'"(\w+)"', names) for kind, names in re.findall(r"(\w+): \[(.*?)\]", kinds)}
     assert tuple(named["filter"]) == FILTERS
     assert sorted(chain.from_iterable(named.values())) == sorted(DROP_REASONS)

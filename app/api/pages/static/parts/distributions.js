@@ -5,8 +5,8 @@ import { measured, number } from "../lib/text.js";
 import { Bias, TimeBias } from "./bias.js";
 import { latestAt, Lines, QuantileLines } from "./chart.js";
 import { DensityMap } from "./density.js";
+import { lineOfReason } from "./drop_reasons.js";
 import { each } from "./history.js";
-import { lineOfReason } from "./names.js";
 import { Panel } from "./panel.js";
 import { Shown } from "./states.js";
 

@@ -3,9 +3,9 @@ import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { shown } from "../lib/text.js";
 import { isDate, moment, useTime } from "../lib/time.js";
+import { DROP_REASONS } from "./drop_reasons.js";
 import { Select, Typed } from "./fields.js";
 import { environmentOf } from "./history.js";
-import { DROP_REASONS } from "./names.js";
 import { Moment } from "./time_bar.js";
 
 const STATES = ["queued", "buffered", "leased", "kept", "delivered", "dropped"];

@@ -17,23 +17,6 @@ const form = (environment) => (environment + Math.floor(environment / HUES)) % H
 /** The colour and the dash of an environment's line. */
 export const lineOf = (environment) => ({ token: `hue-${hue(environment)}`, dash: form(environment) });
 
-// Reasons why groups are dropped, by what they have in common: age, a fault, a limit, a filter.
-const REASONS = {
-  age: ["stale", "expired", "future_version"],
-  fault: ["quarantined", "corrupt", "payload_lost"],
-  limit: ["deleted", "too_long"],
-  filter: ["zero_variance", "reward_range", "pass_rate"],
-};
-export const DROP_REASONS = Object.values(REASONS).flat();
-
-const kindOf = (reason) => Object.keys(REASONS).find((kind) => REASONS[kind].includes(reason)) ?? "filter";
-
-/** The colour and the dash of a reason for drops. No environment has them. */
-export function lineOfReason(reason) {
-  const kind = kindOf(reason);
-  return { token: `reason-${kind}`, dash: Math.max(0, REASONS[kind].indexOf(reason)) % DASHES.length };
-}
-
 /** A piece of a line, before its name. */
 export function Stroke({ token, dash = 0 }) {
   return html`<svg class="line" viewBox="0 0 24 4" width="24" height="4" aria-hidden="true"
