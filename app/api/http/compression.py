@@ -2,17 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
+from app.api.http.gzip_library import GZIP, zlib
 from app.api.http.negotiation import weights
 from lachesis.wire.blob import Buffer
 
-try:
-    from isal import isal_zlib as zlib
-except ImportError:  # no wheel for this Python
-    import zlib  # type: ignore[no-redef]
-
 _MIN_BYTES = 1000  # the limit of Atropos; compressing less costs more than it saves
 _LEVEL = 2  # of isal; on digits all levels take the same time
-_GZIP = 31  # window bits: a gzip header and trailer
 
 
 def compress_if_accepted(body: bytes, accept_encoding: str | None) -> tuple[bytes, dict[str, str]]:
@@ -36,7 +31,7 @@ def compress_if_accepted(body: bytes, accept_encoding: str | None) -> tuple[byte
 
 def gzipped(parts: Iterable[Buffer]) -> Iterator[bytes]:
     """Compress a body part by part."""
-    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, GZIP)
     for part in parts:
         yield compressor.compress(part)
     yield compressor.flush()

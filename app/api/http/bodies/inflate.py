@@ -3,19 +3,14 @@
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from app.api.http.gzip_library import GZIP, zlib
 from lachesis.wire.errors import BodyTooLarge, MalformedBody
-
-try:
-    from isal import isal_zlib as zlib
-except ImportError:  # no wheel for this Python
-    import zlib  # type: ignore[no-redef]
 
 _DAMAGED: Any = zlib.error
 
 OUTPUT_BYTES = 1024 * 1024
 """The largest part that is inflated at a time."""
 
-_GZIP = 31  # window bits of zlib for a gzip member
 _INPUT_BYTES = 64 * 1024  # inflated at a time: each step copies what is left of a piece
 _HARMLESS_BYTES = 4 * 1024 * 1024
 _MAX_RATIO = 100
@@ -65,7 +60,7 @@ class Inflater:
             self._members += 1
             if self._members > _MAX_MEMBERS:
                 raise BodyTooLarge(f"the gzip body has more than {_MAX_MEMBERS} members")
-            self._member = zlib.decompressobj(wbits=_GZIP)
+            self._member = zlib.decompressobj(wbits=GZIP)
         full = True
         while full and not self._member.eof:  # a full step may have left more behind
             try:
