@@ -16,8 +16,8 @@ from app.store.batches import scripts
 from app.store.batches.records import MOST_RECORDS, record_text
 from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import NONE, RunKeys, lane_name
-from app.store.redis.pipeline import Argument, Command
+from app.store.redis.keys import NONE, RunKeys, lane_name, or_none
+from app.store.redis.pipeline import Command
 from app.store.runs.lease_codec import lease_text, parse_lease, stored_text
 from app.store.runs.view import balance_text, parse_policy, reading
 from lachesis.wire.errors import RunNotFound, RunRewound
@@ -25,7 +25,6 @@ from lachesis.wire.states import DropReason
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)
-
 
 OLDEST_KEPT_READ = 16
 """How many of the oldest kept batches to read when a batch ends. Usually one of them is released."""
@@ -137,7 +136,7 @@ class BatchStore:
             seen_debts=seen_debts,
             queued_groups=[
                 scripts.PlannedRow(
-                    group.group_id, lane, group.payload_bytes, _or_none(group.environment), group.size, group.tokens
+                    group.group_id, lane, group.payload_bytes, or_none(group.environment), group.size, group.tokens
                 )
                 for lane, group in queued
             ],
@@ -262,7 +261,7 @@ class BatchStore:
                     lane,
                     group.arrival,
                     group.payload_bytes,
-                    _or_none(group.environment),
+                    or_none(group.environment),
                     group.size,
                     group.tokens,
                 )
@@ -463,7 +462,3 @@ def _groups(manifest: str | bytes) -> list[LeasedGroup]:
 def _from_queue(groups: Iterable[LeasedGroup]) -> list[LeasedGroup]:
     """Return the groups that are not from the replay buffer. Only these count in the run's totals and lanes."""
     return [group for group in groups if group.replayed is None]
-
-
-def _or_none(value: int | None) -> Argument:
-    return NONE if value is None else value

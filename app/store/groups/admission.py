@@ -17,9 +17,8 @@ from app.store.groups.entries import (
     Preconditions,
     Submission,
     entry_text,
-    or_text,
 )
-from app.store.redis.keys import NONE, CurriculumKeys, RunKeys, lane_name
+from app.store.redis.keys import NONE, CurriculumKeys, RunKeys, lane_name, or_none
 from app.store.redis.pipeline import Command
 from lachesis.wire.errors import GroupExists, QueueFull
 from lachesis.wire.printable import counted
@@ -99,11 +98,11 @@ def _row(group: PendingGroup, lane: str) -> scripts.PendingRow:
         where=place.dropped or ("buffered" if place.buffered else "queued"),
         payload_bytes=len(encoded.payload),
         checksum=digest,
-        environment=or_text(place.environment, NONE),
+        environment=or_none(place.environment),
         size=encoded.size,
         tokens=encoded.weight.tokens,
         lane=lane,
-        policy_version=or_text(place.policy_version, NONE),
+        policy_version=or_none(place.policy_version),
         given_id=encoded.given_id or NONE,
         untrainable=_untrainable(place),
         entry=entry_text(encoded, digest, lane, place),

@@ -13,8 +13,7 @@ from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
 from app.core.runs.counters import Starvation
 from app.store.groups.encoded_group import EncodedGroup
-from app.store.redis.keys import NONE, parse_lane_name
-from app.store.redis.pipeline import Argument
+from app.store.redis.keys import NONE, or_none, parse_lane_name
 from app.store.redis.scripts import names
 from lachesis.wire.errors import GroupExists, QueueFull
 from lachesis.wire.states import DropReason, FilterName
@@ -198,18 +197,13 @@ def entry_text(group: EncodedGroup, digest: str, lane: str, place: Placement) ->
         "reward": _number(mean(group.rewards) if len(group.rewards) else None),
         "replay_buffer": NONE,
         "lane": lane,
-        "policy_version": or_text(place.policy_version, NONE),
+        "policy_version": or_none(place.policy_version),
         "given_id": group.given_id or NONE,
     }
 
 
 def _number(value: float | None) -> str:
     return NONE if value is None else repr(value)
-
-
-def or_text(value: int | None, otherwise: str) -> Argument:
-    """Return a number as it is, or ``otherwise`` for None."""
-    return otherwise if value is None else value
 
 
 class GroupAge(NamedTuple):

@@ -20,13 +20,12 @@ from app.store.groups.entries import (
     Stored,
     StoredGroup,
     Submission,
-    or_text,
     parse_age,
     parse_entry,
 )
 from app.store.groups.payloads import write_then_index
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
+from app.store.redis.keys import RunKeys, lane_name, or_none, parse_lane_name
 from app.store.redis.pipeline import Command
 from app.store.runs import scripts as run_scripts
 from app.store.runs.view import parse_starvation
@@ -271,7 +270,7 @@ class GroupStore:
             keys,
             reason=reason,
             dropped_lanes=[
-                scripts.DroppedLane(name=names[lane], environment=str(or_text(lane[0], NONE)), groups=len(group_ids))
+                scripts.DroppedLane(name=names[lane], environment=str(or_none(lane[0])), groups=len(group_ids))
                 for lane, group_ids in by_lane.items()
             ],
             places=[scripts.WaitingPlace(keys.lane(name), keys.buffer(name)) for name in names.values()],

@@ -133,6 +133,8 @@ LIMITS = f"{PREFIX}:limits"
 ACCESS = "lachesis:access"  # without the version: an upgrade must not open a closed service
 AUDIT = "lachesis:audit"  # without the version, too: it tells what happened before an upgrade
 NONE = "-"
+"""Stands for no environment, version or id, in names and in records."""
+
 _RUN_NAME = re.compile(RUN_NAME)
 _MOST_LANES = 32_768  # names to remember: each view of a run has all its lanes
 
@@ -192,9 +194,14 @@ def is_run_name(text: str) -> bool:
     return _RUN_NAME.fullmatch(text) is not None
 
 
+def or_none(value: int | None) -> int | str:
+    """Return a number as it is, or `NONE` for None."""
+    return NONE if value is None else value
+
+
 def lane_name(environment: int | None, size: int) -> str:
     """Name a lane in the `lanes` and `buffers` hashes."""
-    return f"{NONE if environment is None else environment}:{size}"
+    return f"{or_none(environment)}:{size}"
 
 
 @lru_cache(maxsize=_MOST_LANES)
