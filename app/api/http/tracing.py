@@ -12,8 +12,9 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from os import environ
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request, Response
@@ -143,7 +144,7 @@ class RequestSpan:
             self._span.add_link(self._tracing.parsed(text))
 
 
-def start_tracing(links: TraceLinks, environ: Mapping[str, str] = os.environ) -> Tracing | None:
+def start_tracing(links: TraceLinks) -> Tracing | None:
     """Start to trace, if the variables of OpenTelemetry name a collector. None: they do not, or the log says why."""
     off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     if off or not any(environ.get(name) for name in _ENDPOINTS):

@@ -59,7 +59,6 @@ class Sender:
     def __init__(
         self,
         settings: Settings,
-        random: Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         tls: ssl.SSLContext | None = None,
         *,
@@ -69,7 +68,6 @@ class Sender:
 
         Args:
             settings: Where the service is, and how patient to be.
-            random: Generator of the jitter. None means a generator with a seed of its own.
             sleep: Waits for so many seconds, before a request is repeated or a lease is extended.
             tls: How to verify a service over TLS. None means as ``settings`` say.
             proxy: Whether a proxy that the environment variables name may be between.
@@ -85,7 +83,7 @@ class Sender:
         self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # httpx logs URLs
         self._trouble_log = RateLimitedLog(_LOG_PERIOD_S)
         self._late_log = RateLimitedLog(_LOG_PERIOD_S)
-        self._random = random or Random(os.urandom(16))  # so that no two processes keep step
+        self._random = Random(os.urandom(16))  # so that no two processes keep step
         self._http = httpx.AsyncClient(
             base_url=self._url,
             timeout=httpx.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
