@@ -102,7 +102,7 @@ class TokenAdministration:
         Raises:
             TokenNotFound: There is no token of this id.
         """
-        attempts = Attempts("revoke a token", "-")
+        attempts = Attempts("revoke a token")
         while attempts.again():
             try:
                 record, now_ms = await self._get(token_id)
@@ -126,7 +126,7 @@ class TokenAdministration:
             TokenNotFound: There is no token of this id.
             Conflict: The token was revoked or has expired.
         """
-        attempts = Attempts("rotate a token", "-")
+        attempts = Attempts("rotate a token")
         while attempts.again():
             record, now_ms = await self._get(token_id)
             if record.has_ended(now_ms):
@@ -145,7 +145,7 @@ class TokenAdministration:
         Raises:
             Conflict: A token has not ended.
         """
-        attempts = Attempts("reopen access", "-")
+        attempts = Attempts("reopen access")
         while attempts.again():
             state, records, _ = await self._store.all()
             valid = [record.token_id for record in records if not record.has_ended(state.now_ms)]

@@ -20,13 +20,13 @@ class Attempts:
 
     Args:
         change: What is changed, for the error and the log: ``acknowledge batch b1``.
-        run: The run's name.
+        run: The run's name; None for a change of the service.
         bound: Most attempts.
     """
 
     __slots__ = ("_bound", "_change", "_count", "_run")
 
-    def __init__(self, change: str, run: str, bound: int = MAX_ATTEMPTS) -> None:
+    def __init__(self, change: str, run: str | None = None, bound: int = MAX_ATTEMPTS) -> None:
         self._change = change
         self._run = run
         self._bound = bound
@@ -41,8 +41,9 @@ class Attempts:
         if self._count >= self._bound:
             fields = {"run": self._run, "change": self._change, "attempts": self._count}
             log.warning("gave up a change: other requests kept changing the same record", extra={"fields": fields})
+            where = "" if self._run is None else f" in run {self._run}"
             raise TooManyConflicts(
-                f"could not {self._change} in run {self._run}: other requests changed the same thing during each of "
+                f"could not {self._change}{where}: other requests changed the same thing during each of "
                 f"{self._count} attempts"
             )
         self._count += 1

@@ -27,6 +27,11 @@ def test_the_error_names_the_change_and_the_run() -> None:
     assert (raised.value.status, raised.value.code, raised.value.retry_after_s) == (503, "too_many_conflicts", 1.0)
 
 
+def test_the_error_names_no_run_for_a_change_of_the_service() -> None:
+    with pytest.raises(TooManyConflicts, match=r"^could not revoke a token: other requests"):
+        Attempts("revoke a token", bound=0).again()
+
+
 def test_the_log_names_the_change_and_the_run(caplog: pytest.LogCaptureFixture) -> None:
     attempts = Attempts("end a sample", "math", bound=1)
     attempts.again()
