@@ -8,7 +8,7 @@ from app.core.environments.pacing import QueuePace
 from app.services.environments.demand import Reading, SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.store.environments.members import Caller, MemberStore, not_a_member
-from lachesis.wire.errors import EnvironmentNotFound, MemberNotFound, RunNotFound
+from lachesis.wire.errors import EnvironmentNotFound, RunNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Allowances:
         caller = await self._caller(run, environment, member, meant)
         known = caller.member
         if known is None:
-            raise MemberNotFound(not_a_member(run, environment, member))
+            raise not_a_member(run, environment, member)
         self._heartbeats.heard_member(run, environment, member)
         reading = await self._reading(run, environment, came_s)
         is_new = reading.began_s >= came_s

@@ -32,7 +32,7 @@ from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import MemberRecord, MemberStore, not_a_member
 from app.store.environments.store import EnvironmentStore
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import MemberNotFound, RunFull
+from lachesis.wire.errors import RunFull
 
 MAX_ENVIRONMENTS = 4096
 """Maximum number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
@@ -269,7 +269,7 @@ class EnvironmentRegistry:
         if left == 0 and (member is None or not record.of_atropos):
             await self.disconnect_environment(run, environment)  # also if an earlier request did half of this
         if member is not None and not removed:
-            raise MemberNotFound(not_a_member(run, environment, member))
+            raise not_a_member(run, environment, member)
 
     async def _remove_all(self, run: str, environment: int) -> tuple[list[str], int]:
         """Remove the members in steps, between which other requests are served."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.store.environments import scripts
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys, member_name, parse_member_name
+from app.store.redis.keys import NONE, RunKeys, member_name, parse_member_name
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_environment, reading
@@ -179,7 +179,7 @@ class MemberStore:
         )
         answer = await self._connection.run(command)
         if not answer:
-            raise MemberNotFound(not_a_member(run, environment, member))
+            raise not_a_member(run, environment, member)
         return int(answer[0])
 
     async def remove(self, run: str, environment: int, members: Sequence[str]) -> tuple[list[str], int]:
@@ -192,14 +192,14 @@ class MemberStore:
 
 def _parse(member: str, record: bytes, heard_ms: int = 0) -> MemberRecord:
     joined_ms, running, *later = record.decode().split()  # one of an earlier version has two words
-    permits, said = later or (running, "-")
-    retries = None if said == "-" else int(said)
+    permits, retried = later or (running, NONE)
+    retries = None if retried == NONE else int(retried)
     return MemberRecord(member, int(joined_ms), int(running), int(permits), retries, heard_ms)
 
 
-def not_a_member(run: str, environment: int, member: str) -> str:
+def not_a_member(run: str, environment: int, member: str) -> MemberNotFound:
     """Return the error for an unknown member."""
-    return (
+    return MemberNotFound(
         f"environment {environment} of run {run} has no member {member}: it left, was silent for too long, or never "
         "joined; join again"
     )
