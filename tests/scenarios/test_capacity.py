@@ -1,4 +1,4 @@
-"""A full run refuses groups, says when to retry, and takes groups again once there is room."""
+"""A full queue refuses groups, says when to retry, and takes groups again once there is room."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ from tests.services.accounting import books_of
 from tests.waiting import wait_until
 
 
-async def test_a_full_run_refuses_groups_until_a_batch_has_made_room(client: httpx.AsyncClient) -> None:
+async def test_a_full_queue_refuses_groups_until_a_batch_has_made_room(client: httpx.AsyncClient) -> None:
     await make_run(client, max_queued_groups=3)
     assert await submit(client, "a", "b") == ["accepted"] * 2
     assert await submit(client, "c", "d") == ["accepted"] * 2, "a body is taken whole, or not at all"
@@ -81,7 +81,7 @@ async def test_groups_that_fit_no_batch_leave_room_for_others(client: httpx.Asyn
     await trained(client)
 
 
-async def test_a_full_run_takes_the_groups_that_a_minimum_needs(client: httpx.AsyncClient) -> None:
+async def test_a_full_queue_takes_the_groups_that_a_minimum_needs(client: httpx.AsyncClient) -> None:
     """A fast environment fills the queue, and batches wait for the minimum of a slow one."""
     await make_run(client, batch_size=8, max_queued_groups=5)
     for name in ("fast", "slow"):
@@ -101,7 +101,7 @@ async def test_a_full_run_takes_the_groups_that_a_minimum_needs(client: httpx.As
     assert ids(await trained(client)) == ["f0", "f1", "s0", "s1"]
 
 
-async def test_a_full_run_takes_the_size_that_sums_to_a_batch(client: httpx.AsyncClient) -> None:
+async def test_a_full_queue_takes_the_size_that_sums_to_a_batch(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=15, max_queued_groups=6)
     for name, size in (("fours", 4), ("threes", 3)):
         await join(client, name, group_size=size)
@@ -110,7 +110,7 @@ async def test_a_full_run_takes_the_size_that_sums_to_a_batch(client: httpx.Asyn
     assert ids(await trained(client)) == ["f0", "f1", "f2", "t0"]
 
 
-async def test_a_full_run_refuses_more_groups_of_a_size_than_help(client: httpx.AsyncClient) -> None:
+async def test_a_full_queue_refuses_more_groups_of_a_size_than_help(client: httpx.AsyncClient) -> None:
     """The environment says that its groups have two sequences, and sends groups of six."""
     await make_run(client, batch_size=20, max_queued_groups=5)
     await join(client, "math", group_size=2)
@@ -124,7 +124,7 @@ async def test_a_full_run_refuses_more_groups_of_a_size_than_help(client: httpx.
     assert len(ids(await trained(client))) == 4
 
 
-async def test_a_full_run_takes_the_group_that_comes_first(
+async def test_a_full_queue_takes_the_group_that_comes_first(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=8, max_queued_groups=1, max_staleness=0)
@@ -139,7 +139,7 @@ async def test_a_full_run_takes_the_group_that_comes_first(
     assert ids(await trained(client)) == ["large", "slow"]
 
 
-async def test_a_full_run_takes_the_minimum_of_one_although_one_that_left_could_have_helped(
+async def test_a_full_queue_takes_the_minimum_of_one_although_one_that_left_could_have_helped(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=6, max_queued_groups=3)
@@ -152,7 +152,7 @@ async def test_a_full_run_takes_the_minimum_of_one_although_one_that_left_could_
     assert "relaxing in" in detail, "all have their minimum, and only sizes prevent the batch"
 
 
-async def test_a_full_run_takes_a_group_without_environment_that_completes_a_batch(client: httpx.AsyncClient) -> None:
+async def test_a_full_queue_takes_a_group_without_environment_that_completes_a_batch(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=8, max_queued_groups=3)
     await join(client, "threes", group_size=3)
     await submit(client, *(group(f"t{number}", 3, environment=0) for number in range(3)))
@@ -161,7 +161,7 @@ async def test_a_full_run_takes_a_group_without_environment_that_completes_a_bat
 
 
 @pytest.mark.parametrize("settings", [{}, {"relax_scarce_after_s": 1}], ids=["silent", "no longer awaited"])
-async def test_a_full_run_takes_the_group_of_an_environment_that_it_had_given_up(
+async def test_a_full_queue_takes_the_group_of_an_environment_that_the_run_had_given_up(
     client: httpx.AsyncClient, redis_client: Redis, settings: dict[str, Any]
 ) -> None:
     await make_run(client, batch_size=15, max_queued_groups=6, **settings)
@@ -178,7 +178,7 @@ async def test_a_full_run_takes_the_group_of_an_environment_that_it_had_given_up
 
 
 async def accepted(client: httpx.AsyncClient, one: dict[str, Any]) -> None:
-    """Submit a group as clients do: again after a refusal. A process looks a few times a second at a full run."""
+    """Submit a group as clients do: again after a refusal. A process looks a few times a second at a full queue."""
 
     async def is_accepted() -> bool:
         return (await client.post(f"{RUN}/groups", json=one)).status_code == 201

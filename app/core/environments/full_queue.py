@@ -1,8 +1,8 @@
-"""Decide which groups a full run takes: those that a batch may still need.
+"""Decide which groups a full queue takes: those that a batch may still need.
 
 Otherwise all would wait for each other: the trainer for a group, the group for room, and room comes only with a batch.
 
-- If the waiting groups hold a batch that keeps all minimums, a full run takes no group.
+- If the waiting groups hold a batch that keeps all minimums, a full queue takes no group.
 - If they hold a batch without the minimums only, it takes groups of environments that have less than their minimum.
   Once all have it, only sizes make the minimums impossible, and `app.core.batches.planning` relaxes them.
 - If they hold no batch, it takes as many groups of each environment and size as one batch can use. More never help.

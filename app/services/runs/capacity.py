@@ -1,6 +1,6 @@
 """Check whether a run's limits leave room. Groups that can never enter a batch are counted separately.
 
-A full run whose groups hold no batch takes groups that one may need (`app.core.environments.full_queue`). Otherwise
+A full queue whose groups hold no batch takes groups that one may need (`app.core.environments.full_queue`). Otherwise
 trainers and workers would wait for each other.
 """
 
@@ -19,7 +19,7 @@ from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
-_CHECK_EVERY_S = 0.25  # a full run refuses many submissions, and each would cause a check
+_CHECK_EVERY_S = 0.25  # a full queue refuses many submissions, and each would cause a check
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _CapacityCheck:
         again_s: When a new check is due, by the clock of this process.
         waiting: All waiting groups, those that fit no batch included.
         oversized: Those that fit no batch.
-        full: What the run takes although it is full. None: it is not full.
+        full: What the run takes although its queue is full. None: it is not full.
     """
 
     again_s: float

@@ -147,7 +147,7 @@ def parse_result(
             case ["repeated", first]:
                 results.append(Outcome(parse_drop_reason(first), repeated=True))
             case ["full", groups, size]:
-                return _run_full(preconditions, int(groups), size)
+                return _queue_full(preconditions, int(groups), size)
             case ["account_full", limit, groups, size] if account is not None:
                 return _account_full(account, limit, groups, size)
             case ["exists", given]:
@@ -159,7 +159,7 @@ def parse_result(
     return results
 
 
-def _run_full(preconditions: Preconditions, groups: int, size: str) -> QueueFull:
+def _queue_full(preconditions: Preconditions, groups: int, size: str) -> QueueFull:
     """Say which limit of the run a submission would exceed."""
     most_groups, most_bytes = preconditions.max_groups, preconditions.max_bytes
     is_of_groups = most_groups is not None and groups >= most_groups

@@ -106,7 +106,7 @@ class RunSettings(RunFilters, RunLimitSettings):
         ge=1,
         le=MAX_INTEGER,
         description="Number of waiting groups at which the run refuses further ones (`queue_full`). It takes a request "
-        "as a whole, so one request more may wait. A full run still takes groups that a batch needs. Groups that "
+        "as a whole, so one request more may wait. A full queue still takes groups that a batch needs. Groups that "
         "are too large for a batch count apart, with the same limit. Null means no limit.",
     )
     max_queued_bytes: int | None = Field(
@@ -114,7 +114,7 @@ class RunSettings(RunFilters, RunLimitSettings):
         ge=1,
         le=MAX_INTEGER,
         description="Payload of waiting groups at which the run refuses further ones (`queue_full`), bytes. It takes "
-        "a request as a whole, so one request more may wait. A full run still takes groups that a batch needs. "
+        "a request as a whole, so one request more may wait. A full queue still takes groups that a batch needs. "
         "Null means no limit.",
     )
     lease_s: LeaseSeconds = Field(

@@ -1,4 +1,4 @@
-"""A full run takes what a batch may need: checked against every batch, and played until the planner has one."""
+"""A full queue takes what a batch may need: checked against every batch, and played until the planner has one."""
 
 import itertools
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ def has_a_batch_in_time(view: QueueView) -> bool:
 
 @examples(300)
 @given(views(), st.data())
-def test_senders_that_a_full_run_refuses_would_get_no_batch_without_a_limit(
+def test_senders_that_a_full_queue_refuses_would_get_no_batch_without_a_limit(
     view: QueueView, data: st.DataObject
 ) -> None:
     """Each live environment sends groups of the size that it declared, in any order."""
@@ -103,7 +103,7 @@ def test_senders_that_a_full_run_refuses_would_get_no_batch_without_a_limit(
 
 @examples(300)
 @given(views(), st.sampled_from((None, 0, 1)), st.integers(1, 9))
-def test_a_full_run_takes_what_makes_a_batch_possible_and_nothing_beside_a_batch(
+def test_a_full_queue_takes_what_makes_a_batch_possible_and_nothing_beside_a_batch(
     view: QueueView, sender: int | None, size: int
 ) -> None:
     lane, full = (sender, size), FullQueue(view)
