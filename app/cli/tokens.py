@@ -12,7 +12,8 @@ import re
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from json import dumps as json_text
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -20,7 +21,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from app.cli.output import fail, show, show_json
-from app.settings import InvalidSettings, load_settings
+from app.settings import InvalidSettings, ServiceSettings, load_settings
 from lachesis._cli.output import console, cut, span, table
 from lachesis.wire.access import TOKEN_ID, Role, TokenCreate, TokenInfo, TokenRotate
 from lachesis.wire.errors import LachesisError
@@ -190,57 +191,70 @@ def _with_tokens(
         creates: Whether to create a missing data directory at a place that a setting names.
         new_data: Whether to create a missing data directory at the default place, too.
     """
+    try:
+        settings = load_settings()
+        may_create = new_data or (creates and "data_dir" in settings.model_fields_set)
+        with _redis_of_service(settings, may_create=may_create) as (url, place):
+            result = asyncio.run(_used(settings, url, use, audited=audited))
+            typer.echo(f"lachesis: used the tokens in {place}", err=True)
+            return result
+    except (InvalidSettings, LachesisError) as error:
+        fail(str(error))
+
+
+@contextmanager
+def _redis_of_service(settings: ServiceSettings, *, may_create: bool) -> Iterator[tuple[str, str]]:
+    """Find the Redis of the service, or start the embedded Valkey until the block ends. Yield its URL and place."""
     from app.process.store import open_store  # late: the other commands need not wait for them
-    from app.services.access.audit import AuditTrail, RequestKind
-    from app.services.access.tokens import TokenAdministration
-    from app.store.access.audit import AuditStore
-    from app.store.access.rate_limits import LimitStore
-    from app.store.access.store import AccessStore
     from app.store.redis.address import store_url
-    from app.store.redis.client import RedisClient
     from app.store.server.data_dir import has_data, refuse_root
     from app.store.server.embedded import running_url
     from app.store.server.probe import place_of
 
-    async def on(url: str) -> T:
-        connection = RedisClient(url, settings.store_patience_s)
-        tokens = TokenAdministration(AccessStore(connection), LimitStore(connection))
-        try:
-            if not audited:
-                return await use(tokens)
-            trail = AuditTrail(AuditStore(connection), settings.audit_entries)
-            async with trail.entry(
-                {"caller": _user()}, "CLI", _command(), None, RequestKind(_user(), "command")
-            ) as result:
-                used = await use(tokens)
-                result.status = 200
-                return used
-        finally:
-            await connection.aclose()
+    home = settings.data_dir.absolute()
+    url = store_url(settings) if settings.redis_url else running_url(settings.data_dir)
+    if url:
+        yield url, place_of(url) if settings.redis_url else f"the running service on {home}/"
+        return
+    if not (may_create or has_data(home)):
+        fail(
+            f"there is no data in {home}/, so no service uses it: run this command in the working directory of the "
+            "service, or set LACHESIS_DATA_DIR or LACHESIS_REDIS_URL as the service has it; "
+            "`token create --new-data` creates the directory for a service that starts here later"
+        )
+    refuse_root(home)
+    with open_store(settings) as store:
+        yield store.url, f"{home}/, which no service uses now"
 
-    def done(result: T, place: str) -> T:
-        typer.echo(f"lachesis: used the tokens in {place}", err=True)
-        return result
 
+async def _used(
+    settings: ServiceSettings,
+    url: str,
+    use: Callable[["TokenAdministration"], Coroutine[Any, Any, T]],
+    *,
+    audited: bool,
+) -> T:
+    """Use the tokens in a Redis, with an entry in the audit trail if the command is audited."""
+    from app.services.access.audit import AuditTrail, RequestKind  # late: the other commands need not wait for them
+    from app.services.access.tokens import TokenAdministration
+    from app.store.access.audit import AuditStore
+    from app.store.access.rate_limits import LimitStore
+    from app.store.access.store import AccessStore
+    from app.store.redis.client import RedisClient
+
+    connection = RedisClient(url, settings.store_patience_s)
+    tokens = TokenAdministration(AccessStore(connection), LimitStore(connection))
     try:
-        settings = load_settings()
-        url = store_url(settings) if settings.redis_url else running_url(settings.data_dir)
-        if url:
-            place = place_of(url) if settings.redis_url else f"the running service on {settings.data_dir.absolute()}/"
-            return done(asyncio.run(on(url)), place)
-        home = settings.data_dir.absolute()
-        wanted = new_data or (creates and "data_dir" in settings.model_fields_set)
-        if not (wanted or has_data(home)):
-            fail(
-                f"there is no data in {home}/, so no service uses it: run this command in the working directory of the "
-                "service, or set LACHESIS_DATA_DIR or LACHESIS_REDIS_URL as the service has it; "
-                "`token create --new-data` creates the directory for a service that starts here later"
-            )
-        refuse_root(home)
-        with open_store(settings) as store:
-            return done(asyncio.run(on(store.url)), f"{home}/, which no service uses now")
-    except (InvalidSettings, LachesisError) as error:
-        fail(str(error))
+        if not audited:
+            return await use(tokens)
+        trail = AuditTrail(AuditStore(connection), settings.audit_entries)
+        kind = RequestKind(_user(), "command")
+        async with trail.entry({"caller": _user()}, "CLI", _command(), None, kind) as result:
+            used = await use(tokens)
+            result.status = 200
+            return used
+    finally:
+        await connection.aclose()
 
 
 def _user() -> str:
