@@ -88,7 +88,7 @@ class RunStore:
 
         Raises:
             InvalidField: It is not the name of a run.
-            TooManyRuns: It is new, and there are as many runs as we look after.
+            TooManyRuns: It is new, and the service has `MOST_RUNS` runs.
             RunNotFound: It is new, and may not be.
         """
         name = RunKeys(run).name  # checks the name: an invalid one would stop the maintenance of all runs
