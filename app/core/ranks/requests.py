@@ -36,19 +36,17 @@ class ShardRequest:
     def wants(self, lease: Lease, clock_ms: int) -> bool:
         """Return whether the rank asks for this batch.
 
-        A batch that was handed out again needs all ranks again, as does one that a rank gave back whole, or that a
-        trainer without ranks lost. So a rank that does not hold it gets it, too, whatever ``after`` is. If the reply is
-        lost, the same request gets it again.
+        A batch that was handed out again needs all ranks again, as does one that a rank gave back whole, or that was
+        taken without ranks. So a rank that does not hold it gets it, too, whatever ``after`` is. If the reply is lost,
+        the same request gets it again.
 
         Args:
             lease: The lease of the batch.
             clock_ms: The run clock now.
         """
         sharding = lease.sharding
-        if not self.has_later(lease.step):
+        if sharding is None or not self.has_later(lease.step):
             return True
-        if sharding is None:
-            return lease.delivery_count > 0
         if self.rank not in sharding.taken or is_expired(lease, clock_ms):
             return lease.delivery_count > 1 or lease.given_back != ""
         return (self.rank, self.request_id) in sharding.requests

@@ -128,7 +128,7 @@ class RankModel(RunModel):
         if shard_request.after is None or batch.step > shard_request.after:
             return True
         if batch not in self.divided:
-            return batch.delivery_count > 0  # a trainer without ranks had it
+            return True  # it was taken without ranks
         is_held = batch.state == "held" and batch.deadline > self.now
         if is_held and shard_request.rank in self.divided[batch].taken:
             first = self.divided[batch].requests.get(shard_request.rank)

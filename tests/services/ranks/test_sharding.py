@@ -41,3 +41,20 @@ async def test_the_micro_batches_of_a_large_shard_do_not_block_the_event_loop(
     assert batch.shard is not None
     assert batch.shard.packed is not None
     assert len(started) == threads, "to divide the batch, and to pack the shard"
+
+
+async def test_ranks_that_are_past_it_get_a_whole_batch_that_reached_nobody(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    dispatch = services.batches.dispatch
+    await services.runs.administration.create(RUN, config(1), Policy())
+    await services.groups.native.submit(RUN, [EncodedGroup(1, None, columns(1), name) for name in "ab"])
+    whole = (await dispatch.take(RUN, BatchRequest("whole"))).batch
+    assert whole is not None
+    later = (await dispatch.take(RUN, BatchRequest(shard_request=ShardRequest(0, ShardingSpec(1))))).batch
+    assert later is not None
+    assert later.lease.step == 2
+    await dispatch.hand_on(RUN, whole)
+    rank = BatchRequest(shard_request=ShardRequest(0, ShardingSpec(1), after=2))
+    again = (await dispatch.take(RUN, rank)).batch
+    assert again is not None
+    assert again.lease.batch_id == whole.lease.batch_id
