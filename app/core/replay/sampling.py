@@ -201,7 +201,8 @@ def draw_probabilities(
             distribution = [1.0 for _ in taken]
         case never:
             assert_never(never)
-    return [max(probability, sys.float_info.min) for probability in distribution]
+    # A weight may have grown since the totals were read.
+    return [min(1.0, max(probability, sys.float_info.min)) for probability in distribution]
 
 
 def importance(probabilities: Sequence[float], beta: float) -> list[float]:

@@ -217,6 +217,11 @@ def test_probabilities_are_never_zero() -> None:
     assert importance([1.0, told[0]], beta=1.0)[1] == 1.0
 
 
+def test_no_probability_is_above_one_if_a_weight_grew_after_the_totals_were_read() -> None:
+    drawn = ChunkDraw("weights", 1, 1, rank=0)
+    assert draw_probabilities([drawn], [9], ChunkTotals(1, weight=3), Sampling(strategy="proportional")) == [1.0]
+
+
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=20), st.integers(1, 10**6), st.floats(0, 1))
 def test_importance_weights_are_those_of_prioritised_replay(
     distribution: list[float], chunks: int, beta: float
