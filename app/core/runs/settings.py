@@ -23,7 +23,6 @@ class Policy(RunSettings):
     """
 
     keep_batches: int = 0
-    keep_bytes: int = 0
 
     @cached_property
     def filters_groups(self) -> bool:

@@ -36,7 +36,7 @@ def test_a_run_is_created_changed_and_shown_with_the_same_settings() -> None:
 
 def test_a_run_of_atropos_differs_only_in_that_it_keeps_no_batches() -> None:
     others = {name for name, value in Policy() if value != getattr(RunSettings(), name)}
-    assert others == {"keep_batches", "keep_bytes"}
+    assert others == {"keep_batches"}
 
 
 @pytest.mark.parametrize("change", [RunChange, ReplayChange])

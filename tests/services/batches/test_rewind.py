@@ -266,6 +266,14 @@ async def test_other_settings_release_any_number_of_kept_batches(
     assert (await books_of(redis_client, RUN))["kept"] == set()
 
 
+async def test_a_run_of_atropos_keeps_batches_once_keep_batches_is_set(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    await services.runs.atropos.register(RUN, config(2))
+    await services.runs.administration.change(RUN, {"keep_batches": FEW})
+    await keep(services, 2)
+    assert (await services.runs.administration.get(RUN)).kept.batches == 2
+
+
 async def test_a_batch_that_ends_costs_the_same_however_many_are_kept(services: Services, redis_client: Redis) -> None:
     """What Redis sends does not grow. The limit of bytes binds, so each batch that ends releases another one."""
     sent = []
