@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,25 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(settings: Curriculum
     own = {
         "competence_based": "competence" if "curriculum/competence" in shown else "frontier_bin",
         "difficulty_pools": "pool_normal_count",
-        "bandit": "arm_bin:2",
+        "bandit": "arm_bin:2" if settings.arms == "bins" else "arm_category:a",
     }
     assert f"curriculum/{own.get(settings.strategy, 'progress')}" in shown
     assert all(math.isfinite(value) for value in shown.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "arms"),
+    [
+        (CurriculumSettings(strategy="bandit", n_bins=2), {"arm_bin:0"}),
+        (CurriculumSettings(strategy="bandit", arms="categories"), {"arm_category:", "arm_category:math"}),
+    ],
+    ids=["fewer bins", "categories instead of bins"],
+)
+def test_arms_from_before_a_change_of_settings_are_not_shown(settings: CurriculumSettings, arms: set[str]) -> None:
+    values = {"bin:0": 0.1, "bin:3": 0.2, "category:": 0.3, "category:math": 0.4}
+    counts = replace(known(settings).counts(), arms=values)
+    shown = metrics(settings, counts, CurriculumTotals(), parts(settings, counts, 0.5))
+    assert {name.removeprefix("curriculum/") for name in shown if "/arm_" in name} == arms
 
 
 @pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)

@@ -57,6 +57,9 @@ def parts(settings: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[M
     )
 
 
-def numbers(_: CurriculumSettings, counts: ItemCounts, __: float) -> dict[str, float]:
-    """Return the arms' values."""
-    return {f"arm_{key}": value for key, value in sorted(counts.arms.items())}
+def numbers(settings: CurriculumSettings, counts: ItemCounts, _: float) -> dict[str, float]:
+    """Return the values of the arms that the settings name. Others are from before a change of the settings."""
+    if settings.arms == "bins":
+        bins = set(map(arm_of_bin, range(settings.n_bins)))
+        return {f"arm_{key}": value for key, value in sorted(counts.arms.items()) if key in bins}
+    return {f"arm_{key}": value for key, value in sorted(counts.arms.items()) if key.startswith(arm_of_category(""))}
