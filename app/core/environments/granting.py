@@ -220,7 +220,7 @@ class Demand:
             return awaited_version(self.view)
         if not self._nobody_may_start():
             return None
-        needed = self.completion.needed
+        needed = self._needed
         return self._who_is_awaited() if needed is None else self.asked(needed)
 
     def _who_holds_batches(self) -> str | None:
@@ -228,7 +228,7 @@ class Demand:
         if not self._alive:
             return None
         left_s = [left for lease in self.view.leases if (left := seconds_left(lease, self.view.clock_ms)) is not None]
-        if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.is_exhausted():
+        if not left_s or self._replay_may_help or any(self.view.running.values()) or not self._credits.is_exhausted():
             return None
         if self._has_room and self._needed is not None:
             return self.asked(self._needed)
@@ -280,10 +280,18 @@ class Demand:
         groups = usable_groups(needed, self._lanes, self._limits)
         return attainable(needed, supplies_of(needed, groups, self._limits))
 
+    @cached_property
+    def _replay_may_help(self) -> bool:
+        """Whether the fresh part of a batch is queued or runs. Then the replay buffer may fill the batch up."""
+        return not self._is_whole and sequences_by_environment(self._lanes).total() >= self._needed_from_queue
+
     @property
     def _needed(self) -> Needed | None:
         """The groups that complete a batch. None if the existing groups hold one, or none can complete it."""
-        return None if self._holds_a_batch else self.completion.needed
+        if self._holds_a_batch:
+            return None
+        whole = not self._is_whole and not self.completion.possible
+        return self._completion_of(self._batch_size).needed if whole else self.completion.needed
 
     @property
     def _has_room(self) -> bool:
@@ -292,7 +300,7 @@ class Demand:
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no environment has credits, and no group can be replayed, but there is room for a batch."""
-        return self._has_room and self._is_whole and self._credits.is_exhausted(caller, more)
+        return self._has_room and not self._replay_may_help and self._credits.is_exhausted(caller, more)
 
     def _may_be_asked(self, needed: Needed) -> bool:
         """Return whether to ask an environment for groups.

@@ -29,6 +29,7 @@ class Worker:
     group_size: int
     min_share: float | None
     period_s: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Run:
             config=EMPTY.config.model_copy(update={"batch_size": batch_size}),
             policy=policy,
             environments={
-                number: environment(number, one.group_size, one.min_share, members=1)
+                number: environment(number, one.group_size, one.min_share, weight=one.weight, members=1)
                 for number, one in enumerate(workers)
             },
         )
@@ -134,6 +135,7 @@ def _portions(groups: Mapping[LaneId, int]) -> tuple[Portion, ...]:
             group_size=st.sampled_from([1, 2, 3, 4, 5, 7]),
             min_share=st.sampled_from([None, 0.1, 0.25]),
             period_s=st.integers(1, 3),
+            weight=st.sampled_from([1.0, 0.0]),
         ),
         min_size=1,
         max_size=4,

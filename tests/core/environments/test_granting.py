@@ -76,6 +76,25 @@ def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
     assert [Demand("run", replace(view, unfilled=so)).of(0).groups for so in (False, True)] == [0, 1]
 
 
+def test_an_environment_without_weight_makes_the_fresh_part_if_nobody_else_does() -> None:
+    """Half of a batch of 8 is fresh. No batch has those 4 sequences without environment 0."""
+    own = {"policy": Policy(max_staleness=1, fresh_fraction=0.5), "environments": {0: environment(0, 2, weight=0.0)}}
+    view = replace(EMPTY, **own)
+    demand = Demand("run", view)
+    assert (demand.of(0).groups, demand.who_must_act()) == (2, "environment 0 (env0_0) must make 2 groups of 2")
+    assert Demand("run", replace(view, running={0: 1})).of(0).groups == 1
+    for there in ({"lanes": {(0, 2): 2}}, {"running": {0: 2}}):
+        assert Demand("run", replace(view, **there)).of(0).groups == 0, "the buffer may fill the batch up"
+    leased = replace(view, leases=(replace(LEASE, contents=(Portion(0, 4, 8),), deadline_ms=10_000),))
+    assert (Demand("run", leased).who_must_act() or "").endswith("must make 2 groups of 2")
+
+
+def test_the_fresh_part_is_larger_where_no_groups_have_its_size() -> None:
+    """A quarter of a batch of 8 is fresh. Groups of 4 hold no 2 sequences, and two groups are a batch."""
+    own = {"policy": Policy(max_staleness=1, fresh_fraction=0.25), "environments": {0: environment(0, 4, weight=0.0)}}
+    assert Demand("run", replace(EMPTY, **own)).of(0).groups == 2
+
+
 def test_only_the_fresh_part_is_made_while_an_environment_lacks_its_minimum() -> None:
     """Half of a batch of 8 is fresh. At least 1 of these 4 sequences is of environment 1, and none is there."""
     environments = {0: environment(0), 1: environment(1, 4, min_share=0.25)}
