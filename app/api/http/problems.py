@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.http.access.refusals import Refusals
 from app.api.http.caller import MOST_SHOWN, described_caller, shown_path
+from app.api.http.connection.client_connection import connection_of
 from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
 from app.logs import LogBackoff
 from lachesis.wire import errors
@@ -127,6 +128,8 @@ class Problems:
             await self._app(scope, receive, watched)
             return
         except Exception as error:
+            if started and isinstance(error, errors.ServiceError) and self._broke_off(scope, error):
+                return
             request = Request(scope, receive)
             reply = None if started else _answer(request, error)
             if reply is None:
@@ -135,14 +138,24 @@ class Problems:
                     await bug(scope, receive, watched)
                 raise
             if isinstance(error, errors.StoreRefused | errors.UnreadableRecord):
-                self._log(scope, error)
+                self._log(scope, error, "request failed", logging.ERROR)
             error.__traceback__ = None  # its frames hold all of the request, and FastAPI's hold the error
         await reply(scope, receive, watched)  # it may wait
 
-    def _log(self, scope: Scope, failure: errors.ServiceError) -> None:
-        if self._failures.is_due(failure.code):
+    def _broke_off(self, scope: Scope, error: errors.ServiceError) -> bool:
+        """End the connection, so that the sender sees that the reply is not whole. False: the server must do it."""
+        connection = connection_of(scope)
+        if connection is None:
+            return False
+        self._log(scope, error, "reply broken off", logging.WARNING)
+        connection.give_up()
+        error.__traceback__ = None
+        return True
+
+    def _log(self, scope: Scope, failure: errors.ServiceError, what: str, level: int) -> None:
+        if self._failures.is_due((what, failure.code)):
             request = {"method": scope["method"], "path": shown_path(scope), "reason": failure.detail}
-            log.error("request failed", extra={"fields": request | described_caller(scope)})
+            log.log(level, what, extra={"fields": request | described_caller(scope)})
 
     async def _send_late(self, scope: Scope, message: Message, send: Send) -> None:
         await self._refusals.throttle(scope)

@@ -1,19 +1,23 @@
 """Every error is answered with its status and remedy, and names the place of a wrong value."""
 
+import asyncio
 import json
 import re
+from contextlib import suppress
 from http import HTTPStatus
 
 import httpx
 import pytest
 from fastapi.exceptions import RequestValidationError
 from redis.asyncio import Redis
+from starlette.types import Receive, Scope, Send
 
-from app.api.http.problems import as_service_error, problem
+from app.api.http.access.refusals import Refusals
+from app.api.http.problems import Problems, as_service_error, problem
 from app.store.redis.keys import RunKeys
 from lachesis.wire import errors
 from lachesis.wire.problems import meaning, place
-from tests.api.conftest import Start
+from tests.api.conftest import Start, served_to_one
 from tests.api.log_capture import LogLines
 from tests.scenarios.native_calls import RUN, make_run
 
@@ -83,6 +87,28 @@ async def test_the_log_says_why_redis_refuses_but_not_each_time(
     assert (lines[0]["method"], lines[0]["path"], lines[0]["caller"]) == ("GET", RUN, "127.0.0.1")
     assert "run run" in lines[0]["reason"]
     assert "WRONGTYPE" in lines[-1]["reason"]
+
+
+async def test_a_reply_that_fails_midway_ends_its_connection_and_is_one_line_in_the_log(
+    log_lines: LogLines, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log had two tracebacks, as for a bug."""
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a line", "more_body": True})
+        raise errors.CurriculumNotFound("the curriculum was removed while it was saved")
+
+    loop, received = asyncio.get_running_loop(), b""
+    async with served_to_one(Problems(app, Refusals(20.0))) as client:
+        with suppress(ConnectionResetError):
+            while data := await loop.sock_recv(client, 65536):
+                received += data
+    assert not received.endswith(b"0\r\n\r\n"), "the reply looks whole"
+    (line,) = log_lines.of("reply broken off")
+    assert (line["method"], line["path"]) == ("GET", "/")
+    assert line["reason"] == "the curriculum was removed while it was saved"
+    assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
 
 
 NAME = "\x7f" * 500_000  # it may stand raw in JSON, and is escaped in a sentence
