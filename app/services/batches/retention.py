@@ -178,7 +178,9 @@ class Retention:
             kept = await self._batches.kept_leases(run, kept_ids)
             plan = plan_rewind(step, view, kept)
             if plan.trained:  # not trimmed: that could release batches that must come back
-                await self._end(run, plan.trained, view.policy)
+                ended = await self._end(run, plan.trained, view.policy)
+                if len(ended.batches) < len(plan.trained):
+                    continue  # a trainer extended or ended a lease in the meantime
             if any(own.lease.replayed for own in kept):  # count uses that their acknowledgement did not count
                 await self._reservations.settle(run)
             quarantined = tuple(map(as_withdrawn, plan.quarantined))

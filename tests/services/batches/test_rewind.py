@@ -3,20 +3,28 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
+from app.main import build_services
 from app.services.batches import retention
 from app.services.batches.request import BatchRequest, OutgoingBatch
+from app.settings import ServiceSettings
 from app.store.batches import store
 from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis import scripts
+from app.store.redis.client import RedisClient
+from app.store.redis.pipeline import Command
 from lachesis.wire.errors import InvalidField, RewindImpossible
 from tests.lossy_line import LossyLine
+from tests.script_names import name_of
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 from tests.waiting import wait_until
@@ -64,6 +72,30 @@ async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: 
     rewound = await services.batches.retention.rewind(RUN, 0)
     assert [lease.batch_id for lease in rewound.batches] == [second.lease.batch_id]
     assert [lease.batch_id for lease in rewound.quarantined] == [poison.lease.batch_id]
+
+
+async def test_a_rewind_ends_a_lease_of_its_state_that_is_extended_at_the_same_moment(
+    services: Services, redis_url: str
+) -> None:
+    """The batch was handed out again, and trained on twice, if its old trainer died before it acknowledged."""
+    await services.groups.native.submit(RUN, [named("a")])
+    lease, tries = (await taken(services)).lease, Counter[str | None]()
+
+    class Meanwhile(RedisClient):
+        async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+            name = name_of(commands[0])
+            tries[name] += 1
+            if name == "acknowledge_batches" and tries[name] == 1:
+                await services.batches.leases.extend(RUN, lease.batch_id, lease.lease_id, 1200.0)
+            return await super().pipeline(commands)
+
+    connection = Meanwhile(redis_url, 5.0)
+    other = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested")
+    assert await rewound_to(other, lease.step) == []
+    assert tries["acknowledge_batches"] == 2
+    assert (await services.runs.administration.get(RUN)).leases == ()
+    assert (await services.groups.histories.of(RUN, "a")).group.state == "delivered"
+    await connection.aclose()
 
 
 async def test_a_group_that_waits_again_after_a_rewind_is_leased_not_delivered(services: Services) -> None:
