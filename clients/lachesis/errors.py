@@ -6,7 +6,7 @@ All errors can be pickled.
 """
 
 from lachesis.wire.errors import *  # noqa: F403 - what the service answers is raised here under the same names
-from lachesis.wire.errors import LachesisError
+from lachesis.wire.errors import LachesisError as LachesisError
 
 
 class Unreachable(LachesisError):

@@ -1,6 +1,8 @@
 """What every public object shows, and what the SDK says when it is entered, left or closed in the wrong way."""
 
+import ast
 import asyncio
+import inspect
 import os
 import re
 import sys
@@ -33,6 +35,7 @@ from lachesis import (
     Settings,
     Trainer,
     Unreachable,
+    errors,
 )
 from lachesis.batches.columns import Columns
 from tests.clients.run import group, submitted
@@ -45,6 +48,14 @@ def test_a_star_import_of_the_errors_brings_no_module() -> None:
     exec("from lachesis.errors import *", names)
     assert names["RunNotFound"].__module__ == "lachesis.wire.errors"
     assert not [name for name, value in names.items() if isinstance(value, ModuleType)]
+
+
+def test_the_module_of_errors_exports_what_it_imports_to_type_checkers() -> None:
+    """Pyright takes an imported name for private, unless it is imported as itself."""
+    imports = [node for node in ast.parse(inspect.getsource(errors)).body if isinstance(node, ast.ImportFrom)]
+    names = [(name.name, name.asname) for node in imports for name in node.names if name.name != "*"]
+    assert ("LachesisError", "LachesisError") in names
+    assert [name for name, exported in names if name != exported] == []
 
 
 async def samples(replay: AsyncReplay) -> AsyncSample:
