@@ -14,6 +14,9 @@ M = TypeVar("M", bound=BaseModel)
 
 _MOST_VALUE = 80
 
+_SAYS_ALL = {"missing", "too_long", "too_short"}
+"""Errors whose messages need no value: it is that of the object around a missing field, or a list by its length."""
+
 Path = tuple[str | int, ...]
 
 
@@ -42,6 +45,6 @@ def _message_of(model: type[BaseModel], item: ErrorDetails) -> str:
     if item["type"] == "extra_forbidden":
         near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
         return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
-    if not item["loc"]:  # of the whole, which says itself what it needs
+    if not item["loc"] or item["type"] in _SAYS_ALL:  # an empty location: of the whole, which says what it needs
         return format_validation_error(item)
     return f"{format_validation_error(item)}, not {repr(item['input'])[:_MOST_VALUE]}"

@@ -201,8 +201,10 @@ async def test_wrong_values_are_found_before_anything_is_sent(curriculum: AsyncC
     before = dict(proxy.passed)
     with pytest.raises(InvalidField, match=r"rewards\[1\]: Input should be a finite number, not nan"):
         await curriculum.observe("sum/1", [1.0, float("nan")])
-    with pytest.raises(InvalidField, match="rewards: "):
+    with pytest.raises(InvalidField, match=r"rewards: List should have at least 1 item after validation, not 0$"):
         await curriculum.observe("sum/1", [])
+    with pytest.raises(InvalidField, match=r"items\[0\]\.key: Field required$"):
+        await curriculum.register([{"id": "sum/1"}])
     for key in (17, None, "", "x" * 513):
         for of_item in (curriculum.item, curriculum.change_item, curriculum.delete_item):
             with pytest.raises(InvalidField, match=r"key: (Input|String) should "):
