@@ -10,16 +10,37 @@ from textwrap import dedent
 from types import FunctionType, ModuleType
 from typing import Any
 
+from pydantic import BaseModel
+
 import lachesis
 from lachesis import atropos, loader
-from lachesis.wire.batches import BatchInfo
+from lachesis.wire.batches import BatchInfo, Explanation
 from lachesis.wire.curricula import CurriculumInfo
+from lachesis.wire.curriculum_items import SampledItem
+from lachesis.wire.groups import ListedGroup
+from lachesis.wire.replay import ReplayState
+from lachesis.wire.runs import RetentionState, Rewound
+from lachesis.wire.samples import Record
 from tools.pages import field_table, heading
+
+RESULTS: dict[type[BaseModel], str] = {
+    BatchInfo: "`batch.info` is one. In it, an entry of `groups` is a `BatchGroup`: the `info` of a `GroupView`.\n"
+    "Its `replayed` is a `ReplayedGroup`, and `shard` is a `ShardInfo`.",
+    CurriculumInfo: "`Curriculum.info`, `set_up` and `change` return one.",
+    Explanation: "`Trainer.explain` returns one.",
+    ListedGroup: "An entry of `Trainer.list_groups(...).groups`.",
+    Record: "An entry of `Sample.records`: a fragment, or a group that the buffer keeps.",
+    ReplayState: "`Replay.state`, `set_up`, `change` and `restore` return one.",
+    RetentionState: "`Trainer.checkpoint` returns one.",
+    Rewound: "`Trainer.rewind` returns one.",
+    SampledItem: "An item of `Curriculum.items`, or an entry of `Curriculum.sample(...).items`.",
+}
+"""Models that the page shows, and where a program meets each."""
 
 _LISTS = ("Args", "Attributes", "Raises")
 _PART = re.compile(rf"^({'|'.join(_LISTS)}|Returns|Source):(?: (.+))?$")
 _ENTRY = re.compile(r"^([*\w.]+(?:, [*\w.]+)*): ")
-_SELF = re.compile(r"(\(\n?) *\b(?:self|cls)(?:,[ \n]|(?=\)))")
+_SELF = re.compile(r"(?<=\(\n) *(?:self|cls),\n|\b(?:self|cls)(?:, |(?=\)))")
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -39,20 +60,18 @@ def sdk_page() -> str:
             "## `lachesis.wire`",
             "",
             "What the service returns. Lists are marked by `[]`.",
+            "[Status](status.md) has the fields of `Trainer.status`.",
             "",
-            "### `BatchInfo`",
-            "",
-            "`batch.info` is one. In it, an entry of `groups` is a `BatchGroup`: the `info` of a `GroupView`.",
-            "Its `replayed` is a `ReplayedGroup`, and `shard` is a `ShardInfo`.",
-            "",
-            *field_table(BatchInfo),
-            "### `CurriculumInfo`",
-            "",
-            "`Curriculum.info`, `set_up` and `change` return one.",
-            "",
-            *field_table(CurriculumInfo),
+            *_results(),
         ]
     )
+
+
+def _results() -> Iterator[str]:
+    """Yield the models that methods return, with the module that defines each."""
+    for model, origin in RESULTS.items():
+        text = f"Defined in `{model.__module__}`.\n{origin}"
+        yield from (f"### `{model.__name__}`", "", text, "", *field_table(model))
 
 
 def _module(module: ModuleType, names: list[str]) -> Iterator[str]:
@@ -101,7 +120,7 @@ def _parsed(thing: Any) -> tuple[str, Any]:
 def _signature(source: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """Return how to call a function: the lines of its `def`, without `self`."""
     lines = dedent("\n".join(source.splitlines()[node.lineno - 1 : node.body[0].lineno - 1]))
-    return _SELF.sub(r"\1", lines.rstrip().removesuffix(":"))
+    return _SELF.sub("", lines.rstrip().removesuffix(":"))
 
 
 def _text(thing: Any) -> Iterator[str]:

@@ -9,10 +9,17 @@ from app import events
 from app.settings import ServiceSettings
 from app.telemetry import METRICS
 from lachesis import errors, loader
+from lachesis.wire.batches import Explanation
 from lachesis.wire.blockers import Blocker
 from lachesis.wire.curricula import CurriculumStrategy
+from lachesis.wire.curriculum_items import SampledItem
+from lachesis.wire.groups import ListedGroup
+from lachesis.wire.replay import ReplayState
+from lachesis.wire.runs import RetentionState, Rewound
+from lachesis.wire.samples import Record
 from tools.reference import FOLDER
 from tools.reference import PAGES as WRITERS
+from tools.sdk_reference import RESULTS
 
 PAGES = {name: (FOLDER / name).read_text() for name in WRITERS}
 
@@ -43,10 +50,17 @@ def test_the_page_of_curricula_names_every_strategy() -> None:
 def test_the_page_of_the_sdk_has_each_public_class_and_function() -> None:
     public = {*lachesis.__all__, *loader.__all__} - {name for name in lachesis.__all__ if name.startswith("Async")}
     shown = set(re.findall(r"^### `(\w+)`$", PAGES["sdk.md"], re.M))
-    assert public - {"errors", *vars(errors)} == shown - {"BinarySubmission", "BatchInfo", "CurriculumInfo"}
+    assert public - {"errors", *vars(errors)} == shown - {"BinarySubmission"} - {model.__name__ for model in RESULTS}
     assert {"`Trainer()`", "`Trainer.take`", "`Batch.ack`"} <= set(re.findall(r"^#### (.+)$", PAGES["sdk.md"], re.M))
-    fields = {"groups[].size", "groups[].replayed.chunk", "shard.balance.bound", "items_seen"}
+    fields = {"groups[].size", "groups[].replayed.chunk", "shard.balance.bound", "items_seen", "rewindable_to"}
     assert fields <= set(re.findall(r"^\| `([^`]+)` \|", PAGES["sdk.md"], re.M))
+    assert "def batches(\n    prefetch: int" in PAGES["sdk.md"]
+
+
+def test_the_page_of_the_sdk_has_the_fields_of_what_programs_meet() -> None:
+    for model in (Explanation, ListedGroup, Record, ReplayState, RetentionState, Rewound, SampledItem):
+        table = PAGES["sdk.md"].partition(f"### `{model.__name__}`\n")[2].partition("\n### ")[0]
+        assert set(model.model_fields) <= set(re.findall(r"^\| `([^`]+)` \|", table, re.M)), model
 
 
 def test_no_page_is_left_over() -> None:

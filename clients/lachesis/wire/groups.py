@@ -285,8 +285,8 @@ class ListedGroup(GroupColumns):
     """A group in a list of groups (`GET …/groups`). Null stands for what does not apply or is not known any more."""
 
     id: str = Field(
-        description="The id that finds the group. After the group has left, the run remembers a short form of the id "
-        "that its sender gave: the first 16 hex digits of its SHA-1."
+        description="The id that finds the group. After the group has left: the first 16 hex digits of the SHA-1 of "
+        "its sender's id."
     )
     environment_name: str | None = Field(description="Name of its environment, while the run knows it.")
 
