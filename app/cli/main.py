@@ -18,9 +18,11 @@ from app.tuning import no_collection
 from app.version import lachesis_version
 from lachesis._cli.commands import COMMANDS
 from lachesis._cli.session import own_service
+from lachesis._cli.usage import Commands
 
 cli = typer.Typer(
     name="lachesis",
+    cls=Commands,
     help="Lachesis: exact, fair, durable batches between rollout workers and trainers.",
     add_completion=False,  # a shell completes by the first word of a command, which is `python` here
     pretty_exceptions_enable=False,

@@ -146,8 +146,8 @@ def test_only_create_makes_data_at_a_place_that_a_setting_names(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("create", "--role", "environment"), "role environment needs runs"),
-        (("create", "--role", "boss", "--run", "x"), "'--role': Value error, 'boss' is not one of"),
+        (("create", "--role", "environment"), "needs runs: names, patterns such as 'math-*', or '*' for all"),
+        (("create", "--role", "boss", "--run", "x"), "'--role': 'boss' is not one of"),
         (("create", "--role", "trainer", "--run", "x", "--expires", "3w"), "'--expires': '3w' is not a time"),
         (("create", "--role", "trainer", "--run", "x/y"), "--run: String should match pattern"),
         (("create", "--role", "operator", "--max-groups-per-s", "-1"), "--max-groups-per-s: Input should be"),

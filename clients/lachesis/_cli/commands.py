@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 import typer
 
 from lachesis._cli import doctor, groups, runs, transfer
+from lachesis._cli.usage import Commands
 from lachesis._exit_codes import WELL, WRONG_USE
 
 cli = typer.Typer(
     name="lachesis",
+    cls=Commands,
     help="Lachesis from the command line: look at runs and groups of a service.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -53,7 +53,7 @@ class TokenScope(BaseModel):
     @model_validator(mode="after")
     def _fits_the_role(self) -> "TokenScope":
         if not self.runs and self.role not in _EVERYWHERE:
-            raise ValueError(f'role {self.role} needs runs: names or patterns, ["*"] for all')
+            raise ValueError(f"role {self.role} needs runs: names, patterns such as 'math-*', or '*' for all")
         if self.environment is not None and self.role != "environment":
             raise ValueError(f"role {self.role} takes no environment")
         if self.contents and self.role != "viewer":
