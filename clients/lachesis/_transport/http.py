@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import os
+import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -45,6 +46,8 @@ Note: TypeAlias = Callable[[LachesisError], None]
 _LOG_PERIOD_S = 60.0
 _ASK_AGAIN_S = 0.5
 _READ_BYTES = 1024 * 1024
+_NO_TLS = re.compile("WRONG_VERSION_NUMBER|record layer failure", re.IGNORECASE)
+"""What OpenSSL says about an answer in plain text: its versions before 3.2, and later ones."""
 
 log = logging.getLogger(__name__)
 
@@ -311,6 +314,8 @@ def _unreachable(call: Call[Any], request: httpx.Request, error: Exception) -> U
     if "CERTIFICATE_VERIFY_FAILED" in failed:
         advice = "the certificate must be valid for this host, and of a CA that the system or LACHESIS_CA_FILE names"
         return UntrustedCertificate(f"{failed}: {advice}")
+    if _NO_TLS.search(failed):
+        return Unreachable(f"{failed}: the port may speak plain HTTP: use http:// in the URL")
     return Unreachable(failed)
 
 

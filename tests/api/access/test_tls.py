@@ -109,6 +109,14 @@ async def test_the_sdk_says_at_once_that_it_does_not_trust_a_certificate(start: 
         await trainer.create_run(batch_size=4)
 
 
+async def test_the_sdk_says_that_a_service_without_tls_may_need_another_url(start: Start) -> None:
+    service = await start()
+    url = str(service.base_url).replace("http://", "https://")
+    async with lachesis.AsyncTrainer(lachesis.Settings(url, run="math-1", retry_budget_s=0)) as trainer:
+        with pytest.raises(lachesis.Unreachable, match="use http:// in the URL"):
+            await trainer.status()
+
+
 @pytest.mark.parametrize(
     ("name", "run", "status"),
     [
@@ -282,6 +290,7 @@ async def test_plain_http_gets_an_answer_that_says_so(
         reply = await client.get(str(service.base_url).replace("https", "http"))
     assert reply.status_code == 400
     assert "https://" in reply.json()["detail"]
+    assert "LACHESIS_CA_FILE" in reply.json()["remedy"], "and not that it takes plain text"
     assert log_lines.of("TLS failed") == [{"reason": "http_request", "caller": "127.0.0.1"}]
 
 

@@ -28,7 +28,12 @@ TOO_FAR_AHEAD = _refusal(
 )
 NOT_HTTP = _refusal(BadRequest("not an HTTP request"))
 STOPPING = _refusal(ServiceStopping("the service stopped before the body of the request had arrived"))
-NOT_TLS = _refusal(BadRequest("this port speaks TLS: use https:// in the URL"))
+NOT_TLS = _refusal(
+    BadRequest(
+        "this port speaks TLS: use https:// in the URL",
+        remedy="Clients need the CA of the certificate, too: LACHESIS_CA_FILE for the SDK.",
+    )
+)
 
 
 @cache
