@@ -41,7 +41,7 @@ class PermissionDenied(Forbidden):
     """The credentials are valid, and do not allow this request."""
 
     code = "permission_denied"
-    remedy = "Use a token whose role allows the request. docs/security.md lists what each role may do."
+    remedy = "Use a token that allows the request. docs/security.md lists what each role may do."
 
 
 class ClosedByDefault(Forbidden):
