@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ _ENGINE, _SOCKET = "engine.json", "socket.json"
 _SOCKET_PATH_BYTES = 100  # the kernel takes 107 (macOS 103)
 _LOG_BYTES = 4 * 1024 * 1024
 _LOG_END_BYTES = 16 * 1024
+_LITTLE_FREE_BYTES = 64 * 1024 * 1024
 
 
 class ServerDir:
@@ -168,14 +170,21 @@ class ServerDir:
         return open(path, "ab", opener=private)
 
     def log_end(self) -> str:
-        """Return the end of the server's log on one line. If the log cannot be read, return why."""
+        """Return the end of the server's log on one line. If the log cannot be read, return why.
+
+        If the disk is almost full, say so: of a write that failed, the server logs only how much it wrote.
+        """
         try:
             with (self.home / "redis.log").open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_END_BYTES))
                 text = log.read().decode(errors="replace")
         except OSError as error:
             return f"{self.home / 'redis.log'} cannot be read: {error.strerror}"
-        return " | ".join([line.strip() for line in text.split("\n") if line.strip()][-3:])
+        lines = [line.strip() for line in text.split("\n") if line.strip()][-3:]
+        free = shutil.disk_usage(self.home).free
+        if free < _LITTLE_FREE_BYTES:
+            lines.append(f"the disk is almost full: {free >> 20} MiB are free at {self.home}")
+        return " | ".join(lines)
 
 
 def has_data(data_dir: Path) -> bool:

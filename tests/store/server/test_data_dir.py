@@ -33,6 +33,20 @@ def answers(client: Redis) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    ("free", "said"), [(100 << 20, ""), (3 << 20, " | the disk is almost full: 3 MiB are free at ")]
+)
+def test_the_end_of_the_log_says_that_the_disk_is_full(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+) -> None:
+    """A server whose write failed ends, and logs only how many bytes it wrote."""
+    home = ServerDir.take(data_dir)
+    (home.home / "redis.log").write_text("a\nb\nc\nd\n")
+    usage = shutil.disk_usage(data_dir)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert home.log_end() == f"b | c | d{said}{home.home if said else ''}"
+
+
 def test_records_are_on_the_disk_before_they_have_their_names(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise they may be empty after a power cut."""
     home, fsync = data_dir / "redis", os.fsync
