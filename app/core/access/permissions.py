@@ -134,14 +134,20 @@ def may_begin_run(identity: Identity, run: str) -> bool:
     return Permission.SET_UP in ROLES[identity.role] or run in identity.runs
 
 
-def check_environment(only: str | None, name: str) -> None:
+def check_environment(only: str | None, name: str, *, is_sent: bool = True) -> None:
     """Check that a sender may act for an environment of a name.
+
+    Args:
+        only: The only environment that the sender may act for, by name; None for any.
+        name: The name.
+        is_sent: Whether the sender gave the name. The error does not tell it a name that it did not give.
 
     Raises:
         PermissionDenied: It may act for environment ``only``.
     """
     if only is not None and name != only:
-        raise PermissionDenied(f"the credentials are for environment {only!r} only")
+        other = f", not for {name!r}" if is_sent else ""
+        raise PermissionDenied(f"the credentials are for environment {only!r} only{other}")
 
 
 def check_worker(only: str | None, worker: str) -> None:

@@ -317,7 +317,7 @@ class EnvironmentRegistry:
         """
         if only is not None:
             name = await self._environments.desired_name(run, environment)
-            check_environment(only, name or only)
+            check_environment(only, name or only, is_sent=False)
 
     async def _without_counts(self, run: str, environment: int) -> QueueView:
         """Return the run as `known` does, without counts of environments: these cost more than all other fields."""

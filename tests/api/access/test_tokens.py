@@ -87,7 +87,11 @@ async def test_an_environment_with_a_name_acts_for_this_one_alone(start: Start, 
     environments = "/v1/runs/math-1/environments"
     other = (await client.post(environments, json={"name": "code", "group_size": 2}, headers=operator)).json()
     own = bearer(await tokens.make("environment", "math-*", environment="gsm8k"))
-    assert (await client.post(environments, json={"name": "code"}, headers=own)).status_code == 403
+    refused = await client.post(environments, json={"name": "code"}, headers=own)
+    assert refused.status_code == 403
+    assert refused.json()["detail"] == "the credentials are for environment 'gsm8k' only, not for 'code'"
+    heartbeat = await client.post(f"{environments}/{other['id']}/heartbeat", json={"member": "m"}, headers=own)
+    assert "code" not in heartbeat.json()["detail"], "the token may not read names of others"
     joined = await client.post(environments, json={"name": "gsm8k", "group_size": 2}, headers=own)
     assert joined.status_code == 201
     mine = joined.json()
