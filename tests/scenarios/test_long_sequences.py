@@ -175,6 +175,27 @@ async def test_explain_names_a_batch_that_fits_no_micro_batch(
     assert (await asked(client)).status_code == 201
 
 
+async def test_explain_names_a_replayed_group_that_fits_no_micro_batch(client: httpx.AsyncClient) -> None:
+    """It said that a batch was ready, as it is for trainers without ranks. The ranks waited for fresh groups."""
+    await make_run(client, batch_size=4)
+    assert (await client.put(f"{RUN}/replay", json={"groups": True})).status_code == 200
+    await change_run(client, fresh_fraction=0.5)
+    await submit(client, long_group("long"), long_group("longer"))
+    assert (await end(client, await taken(client))).status_code == 200
+    await submit(client, "a")
+    assert (await explained(client))["ready"] is True
+    reply = await asked(client)
+    assert reply.status_code == 204
+    assert "is from the replay buffer" in reply.headers["Lachesis-Waiting"]
+    why = await explained(client)
+    assert (why["ready"], why["reason"]) == (False, "cannot_be_divided")
+    assert "9 tokens" in why["detail"]
+    await submit(client, "b")
+    assert (await asked(client)).status_code == 201
+    await submit(client, "c")
+    assert (await explained(client))["ready"] is True
+
+
 async def test_nobody_gives_back_what_a_trainer_holds_without_its_lease(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2)
     await submit(client, "a")

@@ -33,6 +33,7 @@ class Decision:
             environment sends too little.
         unfilled: Whether there is no batch although its fresh part is queued (`app.core.replay.mixing.unfilled`).
         scarce: Since when batches wait for environments that send too little (`app.core.environments.scarcity`).
+        replayed: The groups that the batch gets from the replay buffer.
     """
 
     plan: BatchPlan | None
@@ -42,6 +43,7 @@ class Decision:
     relaxes_in_ms: int | None = None
     unfilled: bool = False
     scarce: Mapping[int, int] = field(default_factory=dict)
+    replayed: tuple[str, ...] = ()
 
 
 def decide(view: QueueView, lanes: Sequence[Lane], relax_after_ms: int) -> Decision:

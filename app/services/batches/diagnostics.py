@@ -114,7 +114,7 @@ class Diagnostics:
                 continue
             if decision.plan is None:
                 return await self._explained(run, ready, decision)
-            planned = [group.group_id for group in decision.plan.groups]
+            planned = [*(group.group_id for group in decision.plan.groups), *decision.replayed]
             return replace(ready, not_ready=undivided(view.undivided, None, planned))
 
     async def _explained(self, run: str, ready: BatchDiagnosis, decision: Decision) -> BatchDiagnosis:

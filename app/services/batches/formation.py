@@ -51,7 +51,15 @@ class Planned:
 
 
 class _ReplayedGroupsDoNotFit(Exception):
-    """A batch with groups from the replay buffer cannot be divided as its ranks ask."""
+    """A batch with groups from the replay buffer cannot be divided as its ranks ask.
+
+    Attributes:
+        error: Why not.
+    """
+
+    def __init__(self, error: InvalidField) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class BatchFormation:
@@ -101,10 +109,13 @@ class BatchFormation:
         decision, mixture = await self.plan_next(run, view)
         try:
             return await self._form(run, view, request, decision, mixture)
-        except _ReplayedGroupsDoNotFit:
+        except _ReplayedGroupsDoNotFit as misfit:
             # The replayed groups came under other limits of micro-batches or costs. Fresh groups alone may fit.
             fresh = await self._plan_fresh(view, await self._retrieval.lanes(run, view))
-            return await self._form(run, view, request, fresh, None)
+            formed = await self._form(run, view, request, fresh, None)
+            if isinstance(formed, NotReady):
+                return await self._without_replay(run, view, formed, misfit.error)
+            return formed
 
     async def plan_next(
         self, run: str, view: QueueView, returning: Sequence[LeasedGroup] = ()
@@ -141,6 +152,16 @@ class BatchFormation:
         if view.undivided != undivided:
             await self._runs.note_undivided(run, undivided)
         return SequenceTooLong(detail, error.location, error.group_id)
+
+    async def _without_replay(self, run: str, view: QueueView, why: NotReady, error: InvalidField) -> NotReady:
+        """Add to the reason that replayed groups do not fit, and store it for `explain`."""
+        if not isinstance(error, SequenceTooLong):
+            return why
+        detail = f"{error.message}, and is from the replay buffer: ask for larger micro-batches, or wait for new groups"
+        undivided = Undivided(error.group_id, None, detail)
+        if view.undivided != undivided:
+            await self._runs.note_undivided(run, undivided)
+        return why.adding(detail)
 
     async def _form(
         self, run: str, view: QueueView, request: BatchRequest, decision: Decision, mixture: Mixture | None
@@ -217,7 +238,7 @@ class BatchFormation:
             return await self._sharding.divide(view, lease, retrieved, shard_request)
         except InvalidField as error:
             if planned.mixture is not None:
-                raise _ReplayedGroupsDoNotFit from None
+                raise _ReplayedGroupsDoNotFit(error) from None
             raise await self.cannot_shard(run, view, error, None) from None
 
     async def _commit(self, run: str, view: QueueView, planned: Planned, retrieved: Retrieved, lease: Lease) -> bool:

@@ -116,7 +116,8 @@ class ReplayMixing:
         chosen = [candidates[position] for position in mixed.replayed]
         mixture = Mixture(_leased(chosen, counts, sampling), counter, buffer.revision)
         scarce = scarce_after(view.scarce, view.bounds, mixed.got)
-        return Decision(mixed.fresh, debts=mixed.debts, scarce=scarce), mixture
+        replayed = tuple(group.group_id for group in mixture.groups)
+        return Decision(mixed.fresh, debts=mixed.debts, scarce=scarce, replayed=replayed), mixture
 
     async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
         """Reserve a use of each group for a batch that is about to be committed.
