@@ -129,30 +129,28 @@ def unshared(route: Route) -> dict[str, str]:
     return {name: value for name, value in route.request.headers.items() if name != "cache-control"}
 
 
+ONE_OF_EACH_CHANGE = [
+    ("/runs/run/now", "^In tokens", ".labels", send, has("tokens_in"), KNOWN),
+    ("/runs/run/shares", "^Batches batches in", ".labels", deliver, has("batches"), KNOWN),
+    ("/runs/run/curriculum", "^Items by mean reward over time", ".labels", add_items, has_items, KNOWN),
+    ("/runs/r/replay", "^Age and uses", "", put_in, None, "All 3 were looked at"),
+    ("/runs/r/replay", "^Age of samples", ".labels", draw, measured("replay_age_versions"), "age 0"),
+]
+OTHER_PANELS = [
+    ("/runs/run/now", "^Out tokens", ".labels", deliver, has("tokens_out"), KNOWN),
+    ("/runs/run/now", "^Queue sequences", ".labels", send, has("queued_sequences"), KNOWN),
+    ("/runs/run/now", "^Batches batches in", ".labels", deliver, has("batches"), KNOWN),
+    ("/runs/run/freshness", "^Waiting", ".labels", deliver, has("tokens_out"), "median 0"),
+    ("/runs/run/freshness", "^Staleness at", ".density", deliver, has("tokens_out"), "strongest colour is 2 groups"),
+    ("/runs/run/rewards", "^Lengths generated", ".labels", send, has("tokens_in"), "median 2"),
+    ("/runs/run/rewards", "^Bias by length", ".labels", send, has("tokens_in"), "3 groups"),
+    ("/runs/run/rewards", "^Bias by environment", "[data-environment]", send, has("tokens_in"), "math"),
+]
+
+
 @pytest.mark.parametrize(
     ("path", "panel", "place", "change", "is_known", "shown"),
-    [
-        ("/runs/run/now", "^In tokens", ".labels", send, has("tokens_in"), KNOWN),
-        ("/runs/run/now", "^Out tokens", ".labels", deliver, has("tokens_out"), KNOWN),
-        ("/runs/run/now", "^Queue sequences", ".labels", send, has("queued_sequences"), KNOWN),
-        ("/runs/run/now", "^Batches batches in", ".labels", deliver, has("batches"), KNOWN),
-        ("/runs/run/shares", "^Batches batches in", ".labels", deliver, has("batches"), KNOWN),
-        ("/runs/run/freshness", "^Waiting", ".labels", deliver, has("tokens_out"), "median 0"),
-        (
-            "/runs/run/freshness",
-            "^Staleness at",
-            ".density",
-            deliver,
-            has("tokens_out"),
-            "strongest colour is 2 groups",
-        ),
-        ("/runs/run/rewards", "^Lengths generated", ".labels", send, has("tokens_in"), "median 2"),
-        ("/runs/run/rewards", "^Bias by length", ".labels", send, has("tokens_in"), "3 groups"),
-        ("/runs/run/rewards", "^Bias by environment", "[data-environment]", send, has("tokens_in"), "math"),
-        ("/runs/run/curriculum", "^Items by mean reward over time", ".labels", add_items, has_items, KNOWN),
-        ("/runs/r/replay", "^Age and uses", "", put_in, None, "All 3 were looked at"),
-        ("/runs/r/replay", "^Age of samples", ".labels", draw, measured("replay_age_versions"), "age 0"),
-    ],
+    [*ONE_OF_EACH_CHANGE, *(pytest.param(*panel, marks=pytest.mark.at_length) for panel in OTHER_PANELS)],
 )
 async def test_a_panel_shows_a_change_within_two_seconds_of_its_own_time(
     client: httpx.AsyncClient,

@@ -28,7 +28,7 @@ TESTS = [
     "tests/clients/environments/test_outbox.py",
 ]
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.at_length, pytest.mark.timeout(900)]
 
 
 def works(python: str | Path, version: str) -> bool:
@@ -52,7 +52,7 @@ def interpreter(version: str) -> str:
     pytest.skip(f"no Python {version} here; `make lint` checks the types of the SDK for it")
 
 
-@pytest.fixture(params=[OLDEST, *([] if THIS == OLDEST else [pytest.param(THIS, marks=pytest.mark.at_length)])])
+@pytest.fixture(params=sorted({OLDEST, THIS}))
 def python(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """An interpreter with the wheel of the SDK and numpy 1.26."""
     version: str = request.param
