@@ -27,6 +27,7 @@ from app.logs import LogBackoff, log_config
 from app.process.signals import STOP_SIGNALS, raise_on_stop_signals
 from app.services.groups.commit_lock import shared_lock
 from app.settings import ServiceSettings
+from app.store.server.data_dir import short_temporary_folder
 from app.tuning import no_collection
 
 logger = logging.getLogger("lachesis.workers")
@@ -37,7 +38,6 @@ _HUNG_WORKER_S = 30
 _LOOK_S = 0.2
 _ORPHANED_WORKER_S = 1.5
 _RESTART_PAUSE_S, _LONGEST_RESTART_PAUSE_S = 1.0, 5.0
-_LONGEST_TEMPORARY_FOLDER = 60  # bytes; the path of a socket in it may have 107 (macOS 103)
 _fork_server = multiprocessing.get_context("forkserver")
 _fork_server.set_forkserver_preload(["app.process.preload"])
 
@@ -273,8 +273,7 @@ class _Supervisor(Multiprocess):
 
 
 def _run_many(config: uvicorn.Config, listeners: Sequence[socket.socket], announce: Callable[[], None]) -> int:
-    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY_FOLDER:
-        tempfile.tempdir = "/tmp"  # noqa: S108 - the fork server makes a private folder in it
+    tempfile.tempdir = short_temporary_folder()  # for the socket of the fork server
     supervisor = _Supervisor(config, list(listeners), announce)
     try:
         supervisor.run()

@@ -148,9 +148,7 @@ class BatchFormation:
             return error
         way_out = "delete the group" if batch_id is None else f"give batch {batch_id} back, then delete the group"
         detail = f"{error.message}; ask for larger micro-batches, or {way_out}"
-        undivided = Undivided(error.group_id, batch_id, detail)
-        if view.undivided != undivided:
-            await self._runs.note_undivided(run, undivided)
+        await self._note_undivided(run, view, Undivided(error.group_id, batch_id, detail))
         return SequenceTooLong(detail, error.location, error.group_id)
 
     async def _without_replay(self, run: str, view: QueueView, why: NotReady, error: InvalidField) -> NotReady:
@@ -158,10 +156,13 @@ class BatchFormation:
         if not isinstance(error, SequenceTooLong):
             return why
         detail = f"{error.message}, and is from the replay buffer: ask for larger micro-batches, or wait for new groups"
-        undivided = Undivided(error.group_id, None, detail)
+        await self._note_undivided(run, view, Undivided(error.group_id, None, detail))
+        return why.adding(detail)
+
+    async def _note_undivided(self, run: str, view: QueueView, undivided: Undivided) -> None:
+        """Store the group that prevents the division of a batch, unless the run has it already."""
         if view.undivided != undivided:
             await self._runs.note_undivided(run, undivided)
-        return why.adding(detail)
 
     async def _form(
         self, run: str, view: QueueView, request: BatchRequest, decision: Decision, mixture: Mixture | None

@@ -76,10 +76,7 @@ class ServerDir:
             return inside
         if (recorded := _recorded_socket(self.home)) is not None:
             return recorded
-        base = tempfile.gettempdir()
-        fits = len(os.fsencode(base)) < _SOCKET_PATH_BYTES // 2
-        short = base if fits else "/tmp"  # noqa: S108 - mkdtemp makes it private
-        elsewhere = Path(tempfile.mkdtemp(prefix="lachesis-", dir=short)) / "redis.sock"
+        elsewhere = Path(tempfile.mkdtemp(prefix="lachesis-", dir=short_temporary_folder())) / "redis.sock"
         write_whole(self.home / _SOCKET, json.dumps({"socket": str(elsewhere), "directory": _identity(self.home)}))
         return elsewhere
 
@@ -185,6 +182,12 @@ class ServerDir:
         if free < _LITTLE_FREE_BYTES:
             lines.append(f"the disk is almost full: {free >> 20} MiB are free at {self.home}")
         return " | ".join(lines)
+
+
+def short_temporary_folder() -> str:
+    """Return the folder for temporary files, or /tmp if the path of a socket below that folder is too long."""
+    folder = tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) < _SOCKET_PATH_BYTES // 2 else "/tmp"  # noqa: S108 - for private folders
 
 
 def has_data(data_dir: Path) -> bool:
