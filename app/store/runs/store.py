@@ -190,7 +190,7 @@ class RunStore:
         """Read a run that was created, or that a trainer has registered with, as `queue` does.
 
         Raises:
-            RunNotFound: There is none of this name.
+            RunNotFound: No run has this name.
         """
         view = await self.queue(run, shared=shared)
         if view.config is None:
@@ -212,7 +212,7 @@ class RunStore:
         """Check that a run was created, or that a trainer registered with it; works even if it cannot be read.
 
         Raises:
-            RunNotFound: There is none of this name.
+            RunNotFound: No run has this name.
         """
         if not await self._connection.call("HEXISTS", RunKeys(run).run, "config"):
             raise RunNotFound.named(run)

@@ -314,8 +314,8 @@ class Explanation(BaseModel):
     leased_groups: int = Field(description="Groups in leased batches.")
     stale_groups: int = Field(description="Groups dropped so far because they were too old.")
     arrived_groups: int = Field(
-        description="Groups that arrived in the last minute, as far as this process knows. If there are none, all "
-        "groups since the run began."
+        description="Groups that arrived in the last minute, as far as this process knows. If none arrived, "
+        "this counts all groups since the run began."
     )
     filtered_groups: dict[str, int] = Field(
         description="Groups among `arrived_groups` that filters dropped, by filter."
