@@ -104,6 +104,7 @@ def command_line_page() -> str:
         "| 3 | The service does not answer. |",
         "| 4 | Not allowed. |",
         "| 130 | Ctrl+C ended the command before it was done. |",
+        "| 141 | The program that read the output ended first, as `head` does. |",
         "",
         "`python -m lachesis ping [URL] [--run NAME] [--json]` checks whether a service answers, and needs no extra.",
         "`python -m lachesis --version` prints the version of the SDK.",

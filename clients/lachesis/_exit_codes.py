@@ -20,6 +20,9 @@ NOT_ALLOWED = 4
 INTERRUPTED = 130
 """Ctrl+C ended it before it was done: 128 and the number of the signal, as shells have it."""
 
+PIPE_CLOSED = 141
+"""The program that read the output has ended, as `head` does: 128 and the number of SIGPIPE."""
+
 
 def code_of(error: LachesisError) -> int:
     """Return the exit code of an error."""

@@ -24,9 +24,15 @@ _THOUSANDS = ("k", "M", "G", "T")
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the command end as all do (`lachesis._cli.usage`), instead of with 1."""
+        raise  # noqa: PLE0704 - rich calls this while it handles the error
+
+
 def console(*, stderr: bool = False) -> Console:
     """Return a console that interprets nothing in texts."""
-    made = Console(highlight=False, markup=False, emoji=False, stderr=stderr)
+    made = _Console(highlight=False, markup=False, emoji=False, stderr=stderr)
     if not made.is_terminal:
         made.width = _UNLIMITED
     return made

@@ -9,6 +9,7 @@ import re
 import struct
 import termios
 from collections.abc import Sequence
+from tempfile import TemporaryFile
 from typing import Any
 
 from tests.forked import ROOT, Command, environment, run_module
@@ -20,6 +21,23 @@ async def piped(*words: str, module: str = "lachesis", **variables: str) -> tupl
     """Run a command; its exit code and what it printed."""
     done = await asyncio.to_thread(run_module, module, *words, env=environment(**variables))
     return done.returncode, done.stdout, done.stderr
+
+
+async def unread(*words: str, module: str = "lachesis", **variables: str) -> tuple[int, str]:
+    """Run a command whose output nobody reads, as after ``| true``; its exit code and its errors."""
+    code, errors = await asyncio.to_thread(_unread, (module, *words), variables)
+    return code, errors.decode()
+
+
+def _unread(words: tuple[str, ...], variables: dict[str, str]) -> tuple[int, bytes]:
+    unread, output = os.pipe()
+    os.close(unread)
+    with open(os.devnull, "rb") as nothing, TemporaryFile() as errors:
+        command = Command(words, environment(**variables), ROOT, (nothing.fileno(), output, errors.fileno()))
+        os.close(output)
+        code = command.wait()
+        errors.seek(0)
+        return code, errors.read()
 
 
 async def in_terminal(columns: int, *words: str, module: str = "lachesis", **variables: str) -> tuple[int, list[str]]:

@@ -12,7 +12,7 @@ from app.store.redis.keys import RunKeys
 from lachesis import AsyncEnvironment, AsyncReplay, AsyncTrainer, Rank, Settings
 from lachesis.errors import RunNotFound
 from tests.api.access.conftest import Tokens, tokens
-from tests.clients.command_line.terminal import in_terminal, piped
+from tests.clients.command_line.terminal import in_terminal, piped, unread
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
 from tests.forked import ROOT, environment
@@ -216,6 +216,16 @@ async def test_events_are_lines_or_json_the_last_ones_if_there_are_many(run: Set
     code, out, _ = await piped("events", "math", "--after", events[-2]["id"], LACHESIS_URL=run.url)
     assert len(out.splitlines()) == 1
     assert events[-1]["kind"] in out
+
+
+@pytest.mark.parametrize("module", ["lachesis", "app"])
+@pytest.mark.parametrize("command", ["events", "status", "groups"])
+async def test_a_command_whose_output_nobody_reads_ends_as_after_sigpipe(
+    run: Settings, command: str, module: str
+) -> None:
+    await populated(run)
+    for words in ([command, "math"], [command, "math", "--json"]):
+        assert await unread(*words, module=module, LACHESIS_URL=run.url) == (141, "")
 
 
 async def endless(run: Settings, *words: str) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader]:
