@@ -78,7 +78,9 @@ from lachesis.wire.errors import StoreMisconfigured
 DESCRIPTION = """Exact, fair, durable batches between rollout workers and trainers in reinforcement learning.
 
 The native API is under `/v1`. Atropos environments and trainers use the endpoints at the root (run `default`), or those
-under `/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem details."""
+under `/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem details.
+
+A service with tokens asks for credentials of one of the roles that an endpoint names."""
 
 
 _IN_A_RUN: dict[str, Any] = {"prefix": "/runs/{run}/atropos", "dependencies": [Depends(checked_run_name)]}

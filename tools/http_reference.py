@@ -56,6 +56,7 @@ def _index(operations: list[tuple[str, str, Json]]) -> str:
         heading("HTTP API", _SOURCE),
         "One table for each noun. The pages of the nouns have parameters, bodies and replies.",
         "[Use the HTTP API](../how-to/http-api.md) explains how they work together.",
+        "On a service with tokens, each endpoint needs one of the [roles](../security.md#roles) that its page names.",
         "`docs/openapi.json` is the same as an OpenAPI document, and `/docs` of a running service shows it.\n",
     ]
     for noun, title in NOUNS.items():

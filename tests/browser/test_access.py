@@ -91,7 +91,7 @@ async def test_a_view_that_the_role_does_not_allow_says_which_role_does(
     page = await show("/audit")
     await enter(page, await tokens.make("viewer", "run"))
     refusal = page.locator("[data-state=forbidden]")
-    await expect(refusal).to_contain_text("role viewer does not allow this request, which needs: audit")
+    await expect(refusal).to_contain_text("role viewer does not allow this request. It needs role operator")
     await expect(refusal).to_contain_text("This needs a token of the role operator")
     await refusal.get_by_role("button", name="Use another token").click()
     await enter(page, operator)

@@ -381,7 +381,7 @@ async def test_forbidden_names_the_role_that_is_needed(
     token = await services.tokens.make(role, FULL)
     await show(page, services.closed, path(view), token)
     state = page.locator("[data-state=forbidden]").first
-    await expect(state).to_contain_text(re.compile(f"Not allowed.*{role}.*which needs"))
+    await expect(state).to_contain_text(re.compile(f"Not allowed.*{role}.*It needs role"))
     await expect(state).to_contain_text(f"This needs a token of the role {LEAST[view]}")
     await look(page, f"forbidden-{view}")
     watch.expected.append("401")

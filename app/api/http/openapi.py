@@ -1,12 +1,16 @@
-"""The OpenAPI document: the responses and bodies that routes declare, and the application that builds it."""
+"""The OpenAPI document: what routes declare about responses, bodies and access, and the application that builds it."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic.json_schema import models_json_schema
+from starlette.routing import BaseRoute
 
 from app.api.http.problem_json import PROBLEM_JSON
+from app.core.access.permissions import Permission, holders
 from lachesis.wire import errors
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.problems import Problem, meaning
@@ -122,18 +126,58 @@ def _reference(model: type[Any]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
+# Access
+
+
+CREDENTIALS = {
+    "token": {"type": "http", "scheme": "bearer", "description": "A token of the service, or a JWT of its issuer."},
+    "password": {"type": "http", "scheme": "basic", "description": "The same as a password, with any user name."},
+    "certificate": {"type": "mutualTLS", "description": "A client certificate."},
+}
+"""The credentials that a service accepts, as security schemes. A service without tokens asks for none."""
+
+
+def with_access(description: str, permission: Permission) -> dict[str, Any]:
+    """Describe an operation and who may call it."""
+    if permission is Permission.OPEN:
+        return {"description": f"{description}\n\nNeeds no credentials.", "security": []}
+    return {"description": f"{description}\n\nNeeds {holders(permission)}."}
+
+
 # The document
 
 
+TAGS = {
+    "runs": "Training runs: settings, status, policy version, checkpoints.",
+    "environments": "Sources of groups: members, heartbeats, shares, credits.",
+    "groups": "Scored groups of sequences: submit, list, read, delete.",
+    "history": "Charts of a run over time.",
+    "batches": "Batches and their leases, for trainers and ranks.",
+    "replay": "Replay buffers: insert fragments, sample, set priorities.",
+    "curricula": "Curricula: which items to try next, and how they went.",
+    "shards": "Divide a dataset among readers.",
+    "tokens": "Tokens and their limits.",
+    "audit": "Who changed what.",
+    "system": "Probes, version and metrics.",
+    "atropos": "The protocol of Atropos.",
+}
+"""The nouns of operations, in the order of the documents."""
+
+
 class DocumentedApp(FastAPI):
-    """An application whose document has the schemas that no route returns, and describes each problem once."""
+    """An application whose document is whole, and describes each problem once."""
 
     def openapi(self) -> dict[str, Any]:
         """Build the document, once."""
         if self.openapi_schema is None:
-            components = super().openapi()["components"]
+            document = super().openapi()
+            components = document["components"]
             components["schemas"] = _schemas() | components["schemas"]
-            components["responses"] = _shared_problems(super().openapi()["paths"])
+            components["responses"] = _shared_problems(document["paths"])
+            components["securitySchemes"] = CREDENTIALS
+            document["security"] = [*({name: []} for name in CREDENTIALS), {}]
+            document["tags"] = [{"name": name, "description": meaning} for name, meaning in TAGS.items()]
+            _restore_examples(self.routes, document["paths"])
         return super().openapi()
 
 
@@ -156,3 +200,18 @@ def _shared_problems(paths: dict[str, Any]) -> dict[str, Any]:
                 problems[name] = response
                 operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
     return dict(sorted(problems.items()))
+
+
+def _restore_examples(routes: Sequence[BaseRoute], paths: dict[str, Any]) -> None:
+    """Put the examples of replies in again as routes have them. FastAPI leaves out what is null."""
+    for context in iter_route_contexts(routes):
+        route = context.original_route
+        if isinstance(route, APIRoute) and (examples := _json_of(route.responses.get(200, {})).get("examples")):
+            for method in route.methods or ():
+                reply = paths[context.path or ""][method.lower()]["responses"]["200"]
+                _json_of(reply)["examples"] = examples
+
+
+def _json_of(response: dict[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = response.get("content", {}).get("application/json", {})
+    return described

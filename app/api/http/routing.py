@@ -19,6 +19,7 @@ from app.api.deps import MOST_SHOWN, Services
 from app.api.http.access.audit import Handler, Wanted, audited
 from app.api.http.access.control import identity_of, permit
 from app.api.http.connection.connections import OPEN_CONNECTION, OpenConnection
+from app.api.http.openapi import with_access
 from app.api.http.rate_limits import count_request, count_request_in_outage
 from app.api.http.tracing import traced
 from app.core.access.permissions import AUDITED, Permission, in_a_run
@@ -79,6 +80,7 @@ class GuardedRoute(APIRoute):
         changes = bool({"POST", "PUT", "PATCH", "DELETE"} & set(kwargs.get("methods") or ()))
         self.audited = getattr(endpoint, _AUDITED) or (changes and self.permission in AUDITED)
         super().__init__(path, endpoint, **kwargs)
+        self.openapi_extra = {**(self.openapi_extra or {}), **with_access(self.description, self.permission)}
 
     def get_route_handler(self) -> Handler:
         """Return a handler that checks the permission, counts the connection and the request, and then answers."""

@@ -96,6 +96,15 @@ def allowed(identity: Identity) -> list[Permission]:
     return [one for one in Permission if decide(identity, one, None) is AccessDecision.ALLOWED]
 
 
+def holders(permission: Permission) -> str:
+    """Say who has a permission, such as ``role trainer or operator``."""
+    *others, last = [role for role, permissions in ROLES.items() if permission in permissions]
+    roles = f"role {', '.join(others)} or {last}" if others else f"role {last}"
+    if permission is Permission.READ_CONTENTS:
+        return f"{roles}, or credentials with contents"
+    return f"{roles}, for all runs" if permission in _FOR_ALL_RUNS else roles
+
+
 def decide(identity: Identity, permission: Permission, run: str | None) -> AccessDecision:
     """Decide whether an identity may do something.
 

@@ -120,14 +120,14 @@ def check_reply(reply: httpx.Response) -> Operation | None:
         assert "content" not in answer
         assert not reply.content
     elif media_type.endswith("json"):
-        _validator(*operation, str(reply.status_code), media_type).validate(reply.json())
+        reply_validator(*operation, str(reply.status_code), media_type).validate(reply.json())
     else:
         assert media_type in answer["content"] or media_type.partition(";")[0] in answer["content"]
     return operation
 
 
 @cache
-def _validator(method: str, path: str, status: str, media_type: str) -> Draft202012Validator:
+def reply_validator(method: str, path: str, status: str, media_type: str) -> Draft202012Validator:
     schema = json.dumps(answers((method, path))[status]["content"][media_type]["schema"])
     return Draft202012Validator(json.loads(schema.replace('"#/', f'"{_DOCUMENT}#/')), registry=_strict())
 

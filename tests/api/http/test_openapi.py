@@ -8,7 +8,8 @@ import pytest
 from app.main import create_app
 from app.settings import ServiceSettings
 from lachesis.wire import errors
-from tests.api.http.conformance import OPENAPI, PROBES, body_schema
+from tests.api.http.conformance import OPENAPI, PROBES, answers, body_schema, reply_validator
+from tools.http_reference import NOUNS
 
 OPERATIONS = [
     (f"{method.upper()} {path}", operation)
@@ -32,6 +33,40 @@ def test_every_operation_except_probes_documents_how_access_is_refused(name: str
     documented = dict(OPERATIONS)[name]["responses"].keys()
     is_probe = name.removeprefix("GET ") in PROBES
     assert documented & {"401", "403", "429"} == (set() if is_probe else {"401", "403", "429"})
+
+
+@pytest.mark.parametrize("name", [name for name, _ in OPERATIONS])
+def test_every_operation_says_who_may_call_it(name: str) -> None:
+    operation = dict(OPERATIONS)[name]
+    is_probe = name.removeprefix("GET ") in PROBES
+    needed = operation["description"].rpartition("\n\n")[2]
+    assert needed == "Needs no credentials." if is_probe else needed.startswith("Needs role ")
+    assert ("security" in operation) == is_probe, "the document has the credentials of all others"
+
+
+@pytest.mark.parametrize("name", [name for name, _ in OPERATIONS])
+def test_examples_of_replies_fit_their_schemas(name: str) -> None:
+    method, path = name.split()
+    for status, answer in answers((method, path)).items() if path not in PROBES else ():
+        for media_type, content in answer.get("content", {}).items():
+            for example in content.get("examples", {}).values():
+                reply_validator(method, path, status, media_type).validate(example["value"])
+
+
+def test_every_noun_is_described() -> None:
+    used = {tag for _, operation in OPERATIONS for tag in operation["tags"]}
+    assert [tag["name"] for tag in OPENAPI["tags"]] == list(NOUNS)
+    assert used == NOUNS.keys()
+
+
+def test_the_document_names_all_credentials_that_the_service_accepts() -> None:
+    schemes = OPENAPI["components"]["securitySchemes"]
+    assert {(one["type"], one.get("scheme")) for one in schemes.values()} == {
+        ("http", "bearer"),
+        ("http", "basic"),
+        ("mutualTLS", None),
+    }
+    assert OPENAPI["security"] == [*({name: []} for name in schemes), {}]
 
 
 @pytest.mark.parametrize(

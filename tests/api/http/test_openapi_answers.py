@@ -222,7 +222,7 @@ def test_every_reference_of_the_document_leads_somewhere() -> None:
             return own + [found for item in value.values() for found in references(item)]
         return []
 
-    components = OPENAPI["components"]
+    components = {kind: named for kind, named in OPENAPI["components"].items() if kind != "securitySchemes"}
     there = {f"#/components/{kind}/{name}" for kind, named in components.items() for name in named}
     assert set(references(OPENAPI)) == there
 

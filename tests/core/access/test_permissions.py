@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.access.identity import Identity
-from app.core.access.permissions import ROLES, AccessDecision, Permission, allowed, decide, in_a_run
+from app.core.access.permissions import ROLES, AccessDecision, Permission, allowed, decide, holders, in_a_run
 from lachesis.wire.access import Role
 
 
@@ -31,6 +31,19 @@ def test_each_permission_is_given_to_these_roles_only() -> None:
         Permission.SET_UP: {"trainer", "operator"},
         Permission.OPERATE: {"operator"},
     }
+
+
+@pytest.mark.parametrize(
+    ("permission", "said"),
+    [
+        (Permission.OPERATE, "role operator"),
+        (Permission.READ, "role trainer, viewer or operator"),
+        (Permission.READ_CONTENTS, "role trainer or operator, or credentials with contents"),
+        (Permission.TOKENS, "role operator, for all runs"),
+    ],
+)
+def test_a_refusal_can_say_who_has_the_permission(permission: Permission, said: str) -> None:
+    assert holders(permission) == said
 
 
 def test_a_foreign_run_does_not_exist_whatever_the_role() -> None:

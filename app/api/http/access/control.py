@@ -20,7 +20,7 @@ from app.api.http.connection.connections import OPEN_CONNECTION, OpenConnection,
 from app.api.http.headers import headers_of
 from app.core.access.identity import Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback
-from app.core.access.permissions import AccessDecision, Permission, decide
+from app.core.access.permissions import AccessDecision, Permission, decide, holders
 from app.services.access.authentication import NO_CREDENTIALS
 from app.services.access.credentials import GivenCredentials, PeerCertificate
 from lachesis.wire.errors import (
@@ -230,5 +230,4 @@ def check(identity: Identity, permission: Permission, run: str | None) -> None:
             assert run is not None, "permissions of the service name no run"  # noqa: S101
             raise RunNotFound.named(run)
         case AccessDecision.FORBIDDEN:
-            allowed = permission.name.lower().replace("_", " ")
-            raise PermissionDenied(f"role {identity.role} does not allow this request, which needs: {allowed}")
+            raise PermissionDenied(f"role {identity.role} does not allow this request. It needs {holders(permission)}")
