@@ -18,7 +18,7 @@ from app.api.http.bodies.body_budget import BodyBudget
 from app.api.http.bodies.content_budget import ContentBudget
 from app.api.http.browser_guard import BrowserGuard, HostNames
 from app.api.http.connection.connections import OpenConnections
-from app.api.http.openapi import DocumentedApp
+from app.api.http.openapi import ATROPOS_IN_A_RUN, DocumentedApp, operation_id
 from app.api.http.problems import FRAMEWORK_ERRORS, Problems
 from app.api.http.request_metrics import RequestMetrics
 from app.api.http.routing import GuardedRoute, Shortcut
@@ -83,7 +83,7 @@ under `/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem detai
 A service with tokens asks for credentials of one of the roles that an endpoint names."""
 
 
-_IN_A_RUN: dict[str, Any] = {"prefix": "/runs/{run}/atropos", "dependencies": [Depends(checked_run_name)]}
+_IN_A_RUN: dict[str, Any] = {"prefix": ATROPOS_IN_A_RUN, "dependencies": [Depends(checked_run_name)]}
 
 log = logging.getLogger("lachesis.access")
 
@@ -113,6 +113,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         openapi_url=None,  # `api_docs` serves the document, and the page with all of its files
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=operation_id,
         redirect_slashes=False,  # clients remove `..` from a path: `DELETE` of an item would then delete its curriculum
         telemetry={"tracing": False, "metrics": False, "logs": False},  # looking for a collector takes 4 us
         exception_handlers=FRAMEWORK_ERRORS,

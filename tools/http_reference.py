@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from app.api.http.openapi import ATROPOS_IN_A_RUN
 from app.main import create_app
 from app.settings import ServiceSettings
 from tools.pages import heading
@@ -46,7 +47,7 @@ def noun_page(noun: str) -> str:
 def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
     """Yield method, path and operation; the paths of Atropos only once, at the root."""
     for path, methods in document["paths"].items():
-        if not path.startswith("/runs/{run}/atropos"):
+        if not path.startswith(ATROPOS_IN_A_RUN):
             for method, operation in methods.items():
                 yield method.upper(), path, operation
 

@@ -164,6 +164,17 @@ TAGS = {
 """The nouns of operations, in the order of the documents."""
 
 
+ATROPOS_IN_A_RUN = "/runs/{run}/atropos"
+"""The prefix of the endpoints of Atropos for runs other than `default`."""
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the id of an operation. Generated clients name their functions after it."""
+    if route.path_format.startswith(ATROPOS_IN_A_RUN):
+        return f"atropos_run_{route.name}"
+    return f"atropos_{route.name}" if "atropos" in route.tags else route.name
+
+
 class DocumentedApp(FastAPI):
     """An application whose document is whole, and describes each problem once."""
 

@@ -383,7 +383,7 @@ async def delete_curriculum(run: NamedRun, curriculum: Name, services: ServicesD
     responses=_READ,
 )
 @requires(Permission.READ)
-async def get_metrics(
+async def get_curriculum_metrics(
     run: NamedRun,
     curriculum: Name,
     services: ServicesDep,

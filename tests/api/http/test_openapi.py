@@ -53,6 +53,12 @@ def test_examples_of_replies_fit_their_schemas(name: str) -> None:
                 reply_validator(method, path, status, media_type).validate(example["value"])
 
 
+def test_operations_have_short_names_for_generated_clients() -> None:
+    ids = [operation["operationId"] for _, operation in OPERATIONS]
+    assert len(ids) == len(set(ids))
+    assert {"submit_groups", "take_batch", "atropos_get_batch", "atropos_run_get_batch"} <= set(ids)
+
+
 def test_every_noun_is_described() -> None:
     used = {tag for _, operation in OPERATIONS for tag in operation["tags"]}
     assert [tag["name"] for tag in OPENAPI["tags"]] == list(NOUNS)
