@@ -32,6 +32,7 @@ _LONGEST_PAUSE_S = 0.25
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _INFO_FIELD = re.compile(r"^(\w+):([^\r\n]*)", re.MULTILINE)
 _MAX_CONNECTIONS = 64
+_MAX_LISTENERS = 2**31  # one for each run with waiting requests; by default, redis-py opens at most 100
 _NEVER_WRITTEN = "lachesis:never-written"  # a key
 _IF_REFUSED = (
     "Check LACHESIS_REDIS_URL: its user and password, the rights of this user (docs/security.md), and that it names "
@@ -66,7 +67,7 @@ class RedisClient:
         factory = redis.ConnectionPool.from_url(url)  # makes connections; the pipeline keeps them
         self._pipeline = Pipeline(factory, _MAX_CONNECTIONS, min(timeout_s, patience_s))
         # A listener keeps its connection, so it must not take one from the pool of commands.
-        self.listeners: redis.Redis = redis.Redis.from_url(url)
+        self.listeners: redis.Redis = redis.Redis.from_url(url, max_connections=_MAX_LISTENERS)
 
     async def aclose(self) -> None:
         """Close every connection."""
