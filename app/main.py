@@ -291,7 +291,7 @@ def build_services(
             replay,
             curriculum,
             histories.writer,
-            events.alerts,
+            events,
             watch,
             timing,
         ),

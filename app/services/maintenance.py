@@ -19,7 +19,7 @@ from app.logs import LogBackoff
 from app.services.batches.factory import BatchServices
 from app.services.curriculum.factory import CurriculumServices
 from app.services.environments.factory import EnvironmentServices
-from app.services.events.alerts import AlertWatch
+from app.services.events.factory import EventServices
 from app.services.groups.factory import GroupServices
 from app.services.history.writer import HistoryWriter
 from app.services.isolation import Failure, RunFailures, for_each_run, isolated
@@ -58,7 +58,7 @@ class Maintenance:
         replay: ReplayServices,
         curriculum: CurriculumServices,
         history: HistoryWriter,
-        alerts: AlertWatch,
+        events: EventServices,
         watch: StoreWatch,
         timing: Timing,
     ) -> None:
@@ -73,7 +73,8 @@ class Maintenance:
         self._replay = replay
         self._curriculum = curriculum
         self._history = history
-        self._alerts = alerts
+        self._alerts = events.alerts
+        self._recorder = events.recorder
         self._watch = watch
         self._timing = timing
         self._passes = 0
@@ -203,8 +204,9 @@ class Maintenance:
         names = set(names)
         admission, arrivals = self._groups.admission, self._groups.arrivals
         failures = self._failures, self._heartbeats, self._ticks, self._histories
-        for known in (admission, arrivals, self._history, self._alerts, *failures):
+        for known in (admission, arrivals, self._history, self._alerts, self._recorder, *failures):
             known.keep_only(names)
+        self._replay.insertion.keep_only(names)
         self._sweeps = {run: task for run, task in self._sweeps.items() if not task.done()}
         for run in self._expired.keys() - names:
             del self._expired[run]

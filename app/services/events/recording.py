@@ -9,7 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -121,6 +121,10 @@ class EventRecorder:
         self._unwritten.clear()
         if self._new:  # they came in the meantime
             self._some.set()
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget what was written to all runs but these: another process may have deleted them."""
+        self._newest = {run: newest for run, newest in self._newest.items() if run in runs}
 
     def _keep_deletion(self, run: str) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -122,6 +122,10 @@ class ReplayInsertion:
     async def maintain(self, run: str, worker: str) -> None:
         """Apply time and the current session to a worker's fragments: gaps, silence, chunks."""
         await self._attempt(run, _Insert(self._worker(run, worker), ()), (), True)
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget all runs but these."""
+        self._evictions = {run: eviction for run, eviction in self._evictions.items() if run in runs}
 
     def _worker(self, run: str, name: str) -> _Worker:
         return self._workers.setdefault((run, name), _Worker(name))
