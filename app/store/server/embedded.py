@@ -47,7 +47,6 @@ _LOOKS_BEFORE_RESTART = 5
 _BETWEEN_RESTARTS_S = 600.0
 _SHORTEST_SILENCE_S, _LONGEST_SILENCE_S = 5.0, 60.0  # between log lines while no process can be started
 _LOOKS_WITHOUT_FILES = 2  # a directory is removed file by file: look twice
-_TUNABLES = "glibc.malloc.tcache_count=2000"  # a script frees and allocates thousands of small strings; by default 7
 
 
 class EmbeddedRedis:
@@ -193,7 +192,6 @@ class EmbeddedRedis:
             self._process = subprocess.Popen(
                 [self._binary, config],
                 cwd=self._directory.home,
-                env={"GLIBC_TUNABLES": _TUNABLES, **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -71,19 +71,6 @@ def answers(server: EmbeddedRedis) -> bool:
             return False
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("chosen", [None, "glibc.malloc.check=0"])
-def test_the_allocator_of_a_server_is_tuned_unless_the_operator_does_it(
-    data_dir: Path, chosen: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if chosen is not None:
-        monkeypatch.setenv("GLIBC_TUNABLES", chosen)
-    with EmbeddedRedis.start(data_dir) as server:
-        given = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
-    expected = chosen or "glibc.malloc.tcache_count=2000"
-    assert f"GLIBC_TUNABLES={expected}".encode() in given
-
-
 def test_acknowledged_data_survives_a_killed_server_that_is_restarted(
     data_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
