@@ -60,7 +60,10 @@ async def create_token(services: ServicesDep, body: SmallBody) -> Response:
 @router.get("/tokens", summary="List tokens", response_model=Tokens, responses=read_responses())
 @requires(Permission.TOKENS)
 async def list_tokens(services: ServicesDep) -> Response:
-    """List all tokens by id, without secrets. Tokens that have ended are listed for 7 days."""
+    """List all tokens by id, without secrets.
+
+    Tokens that have ended are listed for 7 days, or until 10,000 tokens exist.
+    """
     found, of_account = await services.access.tokens.list(), services.connections.of_account
     return model_reply(
         Tokens(tokens=[shown_token(facts, of_account(account_of_token(facts.record.token_id))) for facts in found])

@@ -20,7 +20,7 @@ from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 SECRET_BYTES = 32
 ID_BYTES = 6
 KEPT_MS = 7 * 24 * 3600 * 1000
-"""How long the record of an expired or revoked token is kept, milliseconds."""
+"""How long the record of an expired or revoked token is kept, milliseconds. It is less if tokens are very many."""
 
 _SHORT: dict[Role, str] = {
     "environment": "env",
@@ -95,14 +95,18 @@ class TokenRecord:
         present = replace(self.secrets[0], ends_ms=now_ms + overlap_ms)
         return replace(self, secrets=(TokenSecret(digest), *([present] if overlap_ms else [])))
 
+    @property
+    def ends_ms(self) -> int | None:
+        """Return when the token ended or will end; None if that is not known."""
+        return min((ms for ms in (self.revoked_ms, self.expires_ms) if ms is not None), default=None)
+
     def has_ended(self, now_ms: float) -> bool:
         """Return whether the token is revoked or has expired."""
         return self.revoked_ms is not None or (self.expires_ms is not None and self.expires_ms <= now_ms)
 
     def is_over(self, now_ms: float) -> bool:
         """Return whether the record can be forgotten."""
-        ended = [ms for ms in (self.revoked_ms, self.expires_ms) if ms is not None]
-        return bool(ended) and min(ended) + KEPT_MS < now_ms
+        return self.ends_ms is not None and self.ends_ms + KEPT_MS < now_ms
 
 
 class TokenState(Enum):

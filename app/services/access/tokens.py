@@ -64,7 +64,7 @@ class TokenAdministration:
         """Create a token. Return its facts and its text. The text is shown only here.
 
         Raises:
-            Conflict: There are too many tokens.
+            Conflict: There are too many tokens that have not ended.
         """
         await self._forget_ended()
         now_ms = (await self._store.state()).now_ms
@@ -83,7 +83,7 @@ class TokenAdministration:
             expires_ms=None if expires_s is None else now_ms + round(1000 * expires_s),
             secrets=(TokenSecret(digest_of(text.encode())),),
         )
-        await self._store.put(None, record)
+        await self._put_new(record)
         _tell("token created", record)
         return await self._facts(record, now_ms), text
 
@@ -174,6 +174,19 @@ class TokenAdministration:
     async def _queued(self, records: Sequence[TokenRecord]) -> Mapping[str, Mapping[str, WaitingGroups]]:
         """Return what tokens have in queues. Without such a limit, it is not known and costs nothing."""
         return await self._limits.queued() if any(record.queue_limits for record in records) else {}
+
+    async def _put_new(self, record: TokenRecord) -> None:
+        """Store a new token. Those that ended first make room for it."""
+        while True:
+            try:
+                await self._store.put(None, record)
+                return
+            except Conflict:
+                state, records, _ = await self._store.readable()
+                ended = [one for one in records if one.has_ended(state.now_ms)]
+                if not ended:
+                    raise
+                await self._store.forget(min(ended, key=lambda one: one.ends_ms or 0))
 
     async def _forget_ended(self) -> None:
         state, records, _ = await self._store.readable()

@@ -150,3 +150,24 @@ async def test_a_damaged_record_hides_no_other_and_can_be_revoked(
     assert (await access.get(damaged))[1] is None
     with pytest.raises(TokenNotFound):
         await administration.revoke(damaged)
+
+
+async def test_the_token_that_ended_first_makes_room_for_a_new_one(
+    access: AccessStore, connection: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.access.store.MAX_TOKENS", 3)
+    now_ms = (await access.state()).now_ms
+    changes: dict[str, dict[str, int]] = {
+        "valid": {"expires_ms": now_ms + 10_000_000},
+        "ended last": {"revoked_ms": now_ms - 1},
+        "ended first": {"expires_ms": now_ms - 2},
+    }
+    for token_id, change in changes.items():
+        assert await access.put(None, replace(RECORD, token_id=token_id, **change))  # type: ignore[arg-type]
+    administration = TokenAdministration(access, LimitStore(connection))
+    new = [(await administration.create(NewToken("operator", ()), None))[0].record.token_id for _ in range(2)]
+
+    with pytest.raises(Conflict):
+        await administration.create(NewToken("operator", ()), None)
+
+    assert {record.token_id for record in (await access.all())[1]} == {"valid", *new}

@@ -67,4 +67,4 @@ class TokenNotFound(NotFound):
     """No token has this id."""
 
     code = "token_not_found"
-    remedy = "Check the id with `GET /v1/tokens`. A token is forgotten 7 days after it has ended."
+    remedy = "Check the id with `GET /v1/tokens`. A token is forgotten at most 7 days after it has ended."
