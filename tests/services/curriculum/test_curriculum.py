@@ -453,3 +453,21 @@ async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start)
     census = (await services.curriculum.administration.facts(RUN, NAME)).census
     assert census.counts.arms["category:hopeless"] == 0
     assert census.counts.arms["category:informative"] == pytest.approx(0.5, abs=1e-5)
+
+
+async def test_a_category_without_items_makes_room_for_another(process: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.curriculum.items.MAX_CATEGORIES", 2)
+    services, _ = process()
+    await make(services, strategy="bandit", arms="categories")
+    await register(services, "a", category="first")
+    await register(services, "b", category="second")
+    await observe(services, {"a": [1.0, 0.0], "b": [1.0, 1.0]})
+    with pytest.raises(InvalidField):
+        await register(services, "c", category="third")
+    await services.curriculum.items.delete(RUN, NAME, "a")
+
+    await register(services, "c", category="third")
+
+    counts = (await services.curriculum.administration.facts(RUN, NAME)).census.counts
+    assert counts.categories == {"second": 1, "third": 1}
+    assert counts.arms.keys() == {"category:second"}, "the arm of a former category is not that of the new one"
