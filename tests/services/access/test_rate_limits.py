@@ -45,7 +45,7 @@ async def test_a_run_is_made_changed_and_deleted_although_its_limits_cannot_be_r
 ) -> None:
     """All of it is stored by then. A repeated deletion would not find the run."""
     line, url = lossy
-    services, _ = process(url, store_patience_s=0.3)
+    services, _ = process(url, store_patience_s=1.0)
     administration, limits = services.runs.administration, services.access.rate_limits
     reading = rb"HGET\r\n\$\d+\r\n" + LIMITS.encode()
     line.hold(reading)

@@ -29,7 +29,7 @@ DISCARD = scripts.load("discard_batch").digest.encode()
 CLAIM = rb'"returned".*"sending"'
 MARK_SENT = rb'"sending".*"sent"'
 MARK_RETURNED = rb'"sending".*"returned"'
-PATIENCE_S = 0.3
+PATIENCE_S = 1.0
 
 Line = tuple[LossyLine, str]
 

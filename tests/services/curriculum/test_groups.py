@@ -107,7 +107,7 @@ async def test_a_submission_whose_answer_is_lost_counts_once(
 ) -> None:
     """The connection repeats it; then its sender does, to another process, after that gave up."""
     line, url = lossy
-    (here, _), (hasty, _), (there, _) = process(url), process(url, store_patience_s=0.3), process()
+    (here, _), (hasty, _), (there, _) = process(url), process(url, store_patience_s=1.0), process()
     for services in (here, hasty, there):
         services.connection.transacts = transacts
     await run_with(there)

@@ -38,7 +38,7 @@ async def test_groups_that_are_stored_are_confirmed_although_their_sets_cannot_b
 ) -> None:
     """An environment repeats a request that failed, and its groups have no ids: they would be in the queue twice."""
     line, url = lossy
-    services, _ = process(url, store_patience_s=0.3)
+    services, _ = process(url, store_patience_s=1.0)
     environment = await joined_in_sets_of(services, 4)
     await services.groups.atropos.submit(RUN, [encoded(2, 1, environment)])
     line.hold(scripts.load("release_buffered").digest.encode())

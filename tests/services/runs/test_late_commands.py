@@ -17,7 +17,7 @@ from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.waiting import wait_until
 
-PATIENCE_S = 0.3
+PATIENCE_S = 1.0
 FORMER, PRESENT = 1, 2  # marks of groups
 
 Line = tuple[LossyLine, str]
