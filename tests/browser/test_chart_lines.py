@@ -109,6 +109,10 @@ async def test_axes_have_times_whole_counts_and_the_place_of_the_last_span(show:
     assert narrow["values"] == ["0", "50", "100", "150", "200"]
     assert re.search(r"queued\s+50\s+\d\d:\d\d:50$", narrow["said"])
 
+    six_minutes = [begin - 180 + 10 * at for at in range(36)]
+    column = await page.evaluate(AXES, [340, six_minutes, [172] * 36])
+    assert len(column["times"]) == 3, "one mark does not say how long the axis is"
+
     few = await page.evaluate(AXES, [600, [begin, begin + 10, begin + 20], [1, 1, 2]])
     assert few["values"] == ["0", "1", "2"]
     assert few["rows"], "the last span has its width"

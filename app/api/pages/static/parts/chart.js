@@ -18,6 +18,7 @@ const MOST_STEPS = 4; // between the marks of a y axis
 const ABOVE = 0.02; // of the axis above its last mark: a line there is not cut
 const NEWEST = 2; // spans whose values are the latest: the last one may not be written yet
 const MINUTE_S = 60;
+const HOUR_S = 3600;
 const DAY_S = 86400;
 
 const [HOUR, DAY] = [{ hour: "2-digit", minute: "2-digit" }, { day: "2-digit", month: "short" }];
@@ -137,11 +138,20 @@ export function clock(times, apart) {
   return times.map((at) => format.format(at * 1000));
 }
 
+// Between the marks of a time axis: as those of uPlot, and two minutes. From one to five, a young run has one mark.
+const MARKS_S = [
+  ...[1, 5, 10, 15, 30],
+  ...[1, 2, 5, 10, 15, 30].map((one) => one * MINUTE_S),
+  ...[1, 2, 3, 4, 6, 8, 12].map((one) => one * HOUR_S),
+  ...[1, 2, 3, 5, 10, 15, 30, 60, 90, 180, 365, 730, 1825, 3650].map((one) => one * DAY_S),
+];
+
 // A time with seconds has room between its marks.
 const TIME_AXIS = {
   grid: { show: false },
   size: AXIS_HEIGHT,
   space: 72,
+  incrs: MARKS_S,
   values: (plot, marks, axis, space, apart) => clock(marks, apart),
 };
 
