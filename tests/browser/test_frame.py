@@ -125,6 +125,14 @@ async def test_a_trainer_that_stopped_with_a_batch_does_not_look_well(client: ht
     assert await judged(100, 600, alive=0) == ("idle", late), "a run that is over needs no action"
     assert await judged(0, 600) == ("warn", f"{late} Its lease has ended.")
     assert [(await judged(0, 1, alive))[0] for alive in (0, 1)] == ["warn", "warn"], "nobody ended the batch"
+    later = {**status, "current_step": 9, "leases": [{**status["leases"][0], "expires_s": 100}]}
+    found = await page.evaluate(HEALTH, {**later, "pace": {**status["pace"], "last_batch_age_s": 1}})
+    assert re.match("Step 9, a batch every .*%. A trainer still holds step 2. The next ", found["sentence"])
+    found = await page.evaluate(HEALTH, {**later, "pace": {**status["pace"], "last_batch_age_s": 6000}})
+    assert found["sentence"].startswith("A trainer still holds step 2; step 9 was taken 1.7 h ago; before, a batch ")
+    later["leases"][0]["delivery_count"] = 2
+    found = await page.evaluate(HEALTH, {**later, "pace": {**status["pace"], "last_batch_age_s": 1}})
+    assert found["sentence"].startswith("Step 2, a batch every "), "a batch that is handed out again comes late"
     other = {**status["leases"][0], "expires_s": 0}
     assert (await judged(100, 1, before=[other]))[0] == "good", "another trainer goes on"
 

@@ -24,12 +24,15 @@ export function health(status) {
   const late = status.alive_environments > 0 ? "warn" : "idle";
   const held = leases.filter((lease) => HELD.includes(lease.state));
   if (held.length > 0) {
-    const { step } = held.at(-1);
-    const taken = overdue(step, pace);
+    const lease = held.at(-1);
+    const taken = overdue(status, lease);
     if (held.every(isExpired)) return state("warn", "Overdue", `${taken} Its lease has ended.`);
     if (pace.last_batch_age_s !== null && isOverdue(status)) return state(late, "Overdue", taken);
     const next = blocked === null ? "The next batch is ready." : `Next: ${blocked.detail}`;
-    return state("good", "Training", `${said([`Step ${number(step)}`, ...usual(pace, "a batch every")])} ${next}`);
+    const step = isLeftBehind(status, lease) ? status.current_step : lease.step;
+    const left = step === lease.step ? "" : ` A trainer still holds step ${number(lease.step)}.`;
+    const words = said([`Step ${number(step)}`, ...usual(pace, "a batch every")]);
+    return state("good", "Training", `${words}${left} ${next}`);
   }
   if (blocked === null) {
     const waits = `A batch of ${counted(status.batch_size, "sequence")} waits for the trainer`;
@@ -58,8 +61,15 @@ export function health(status) {
 /** Whether the trainer of a batch has neither ended it nor asked for more time, and another may get it. */
 export const isExpired = (lease) => lease.expires_s === 0;
 
-function overdue(step, { last_batch_age_s: age, batch_interval_s: between }) {
-  const taken = `The trainer took step ${number(step)}${age === null ? "" : ` ${duration(age)} ago`}`;
+/** Whether a later batch was taken since a trainer got its first and only delivery of this one. */
+const isLeftBehind = (status, lease) => lease.delivery_count === 1 && lease.step < status.current_step;
+
+function overdue(status, lease) {
+  const { last_batch_age_s: age, batch_interval_s: between } = status.pace;
+  const ago = age === null ? "" : ` ${duration(age)} ago`;
+  const taken = isLeftBehind(status, lease)
+    ? `A trainer still holds step ${number(lease.step)}; step ${number(status.current_step)} was taken${ago}`
+    : `The trainer took step ${number(lease.step)}${ago}`;
   return `${taken}${between === null ? "" : `; before, a batch came every ${interval(between)}`}.`;
 }
 
