@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import end, group, join, join_many, make_run, submit, take, taken
@@ -225,6 +225,13 @@ async def test_the_audit_trail_says_how_often_a_request_came(client: httpx.Async
     row = page.get_by_role("row").filter(has_text="PUT /v1/runs/run/policy-version")
     await expect(row).to_contain_text("3 times, most recently:")
     await expect(row.get_by_role("cell").nth(1)).to_have_text("no token")
+
+    async def answer_without_changes(route: Route) -> None:
+        trail = await (await route.fetch()).json()
+        await route.fulfill(json={**trail, "entries": [{**one, "changes": []} for one in trail["entries"]]})
+
+    await page.route("**/v1/audit?*", answer_without_changes)
+    await expect(row.locator(".request")).to_have_text("PUT /v1/runs/run/policy-version 3 times")
 
 
 @pytest.mark.parametrize("path", ["/", "/about", "/audit", "/runs/run/now", "/runs/run/shares", "/runs/run/workers"])

@@ -40,6 +40,9 @@ function words({ event, run: _, ...fields }) {
   return Object.keys(fields).length === 0 ? event : `${event}: ${JSON.stringify(fields.changes ?? fields)}`;
 }
 
+// How often the request came. What it changed follows, if it changed anything.
+const repeated = ({ count, changes }) => `${number(count)} times${changes.length > 0 ? ", most recently:" : ""}`;
+
 // A long change is unfolded by the reader.
 function Change({ text }) {
   if (text.length <= BRIEF) return html`<div class="quiet">${shown(text, BRIEF)}</div>`;
@@ -74,7 +77,7 @@ function Trail({ data, query }) {
               <td class="named">${one.run === null ? "" : shown(one.run, 64)}</td>
               <td class="request">
                 <code>${shown(`${one.method} ${one.path}`, 160)}</code>
-                ${one.count > 1 && html` <span class="quiet">${number(one.count)} times, most recently:</span>`}
+                ${one.count > 1 && html` <span class="quiet">${repeated(one)}</span>`}
                 ${one.changes.map((change, at) => html`<${Change} key=${at} text=${words(change)} />`)}
               </td>
               <td>${one.status}${one.code ? ` ${shown(one.code)}` : ""}</td>
