@@ -54,7 +54,8 @@ async def test_a_run_that_nobody_uses_is_idle_until_a_trainer_waits(client: http
     page = await show("/runs/run/now")
     await expect(sentence(page)).to_contain_text("Blocked")
     await client.delete(f"{RUN}/environments/{environment}")
-    await expect(sentence(page)).to_contain_text("Idle No environment is live, and no trainer waits: a batch needs")
+    said = "Idle No environment is live, and no trainer waits: a batch needs 2 sequences; the queue has 0 that fit."
+    await expect(sentence(page)).to_have_text(said)
     assert await take(client) is None
     await expect(sentence(page)).to_contain_text("Blocked")
     status = (await client.get(f"{RUN}/status")).json()

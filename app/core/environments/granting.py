@@ -28,6 +28,9 @@ _INTAKE_PAUSED = "an operator has paused intake, so no group may start"
 NO_ENVIRONMENT = "no environment has joined"
 """How the sentence begins that asks for a first environment. The operators' page looks for it (`lib/health.js`)."""
 
+NONE_ALIVE = "no environment is alive: start one"
+"""Asks for an environment when all are silent or have left. The operators' page looks for it, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupAllowance:
@@ -247,7 +250,7 @@ class Demand:
     def _nobody_is_awaited(self) -> str:
         alive = sorted(self.view.live.records)
         if not alive:
-            return "no environment is alive: start one"
+            return NONE_ALIVE
         whose = listed([self.view.named(key) for key in alive])
         return f"these live environments send too little, and batches no longer wait for them: {whose}. Start another"
 

@@ -17,7 +17,7 @@ from app.api.pages import api_docs, operators
 from app.api.pages.operators import FILES, TABS, VERSION
 from app.core.batches.leases import WITH_A_TRAINER
 from app.core.curriculum.strategies.table import needs_progress
-from app.core.environments.granting import NO_ENVIRONMENT
+from app.core.environments.granting import NO_ENVIRONMENT, NONE_ALIVE
 from lachesis.wire.access import Role
 from lachesis.wire.batches import BatchState
 from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
@@ -215,9 +215,10 @@ def test_the_page_knows_every_reason_for_a_drop_and_which_of_them_are_filters() 
     assert sorted(chain.from_iterable(named.values())) == sorted(DROP_REASONS)
 
 
-def test_the_page_cuts_off_the_sentence_that_asks_for_a_first_environment() -> None:
+@pytest.mark.parametrize("cut", [f"{NO_ENVIRONMENT}.*", NONE_ALIVE])
+def test_the_page_cuts_off_the_sentence_that_asks_for_an_environment(cut: str) -> None:
     """The headline begins with it."""
-    assert f"/; {NO_ENVIRONMENT}.*/" in SCRIPTS["lib/health.js"]
+    assert f"/; {cut}/" in SCRIPTS["lib/health.js"]
 
 
 @pytest.mark.parametrize(

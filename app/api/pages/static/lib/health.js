@@ -48,7 +48,8 @@ export function health(status) {
     return state("idle", "Empty", `No environment has joined: ${needs}`);
   }
   if (status.alive_environments === 0 && !isAwaited(pace)) {
-    return state("idle", "Idle", `No environment is live, and no trainer waits: ${blocked.detail}`);
+    const needs = blocked.detail.replace(/; no environment is alive: start one/, "");
+    return state("idle", "Idle", `No environment is live, and no trainer waits: ${needs}`);
   }
   const lasting = pace.blocked_s === null ? "" : `for ${duration(pace.blocked_s)}`;
   if (blocked.expected_s !== null) {
