@@ -363,6 +363,7 @@ async def test_figures_of_now_say_so_beside_charts_of_another_time(
     page = await show(f"/runs/run/{view}?from=1000000&to=1003600", height=3000)
     said = page.get_by_text("Figures of now. The time that was brushed applies to the charts.")
     await expect(said).to_be_visible()
+    await expect(page.locator(".labels .when").first).to_have_text("No data for this time.")
     units = page.get_by_role("region", name=re.compile(f"^({panels})")).locator("header .unit")
     await expect(units).to_have_text([re.compile(r"\bnow$")] * 5)
     await page.get_by_role("button", name="Clear").click()

@@ -94,6 +94,11 @@ export function latestAt(times, step, at) {
   return at < times.length - NEWEST ? momentOf(times[at], step) : "latest";
 }
 
+function whenOf(times, step, at, shownAt) {
+  if (shownAt === null) return "No data for this time.";
+  return at === null ? latestAt(times, step, shownAt) : momentOf(times[at], step);
+}
+
 const momentOf = (time, step) => (step < MINUTE_S ? seconds : daysAndMinutes).format(time * 1000);
 
 /** The series, with their values at a place; without one, the latest. */
@@ -107,12 +112,7 @@ function Labels({ title, times, step, series, at = null }) {
           <bdi>${shown(one.label, 40)}</bdi> <b>${value(one.values[shownAt])}</b>
         </li>`,
     )}
-    ${
-      shownAt !== null &&
-      html`<li class="quiet when">
-        ${at === null ? latestAt(times, step, shownAt) : momentOf(times[at], step)}
-      </li>`
-    }
+    <li class="quiet when">${whenOf(times, step, at, shownAt)}</li>
   </ul>`;
 }
 

@@ -63,7 +63,7 @@ function Density({ title, unit, run, environment, feed, path, of, history, histo
           ${name === "p50" ? "median" : name} <b>${valueOf(own[name][at], isWhole && name !== "mean")}</b>
         </li>`,
       )}
-      <li class="quiet when">${at < 0 ? "latest" : latestAt(history.times_s, history.step_s, at)}</li>
+      ${at >= 0 && html`<li class="quiet when">${latestAt(history.times_s, history.step_s, at)}</li>`}
     </ul>
     <${Shown} feed=${feed}>
       ${(found) =>
