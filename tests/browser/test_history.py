@@ -343,6 +343,8 @@ async def test_shares_show_what_environments_got_over_time(client: httpx.AsyncCl
     await expect(page.get_by_role("region", name=re.compile("^Batches batches in 10 s"))).to_be_visible()
     words = page.get_by_text("Over time: got (line)")
     await expect(words).to_be_visible()
+    await expect(words).not_to_contain_text("owed")
+    await expect(page.get_by_role("img", name="Owed over time")).to_have_count(0)
     await page.set_viewport_size({"width": 360, "height": 800})
     await expect(page.locator(".sparkline").first).to_be_hidden()
     await expect(words).to_be_hidden()

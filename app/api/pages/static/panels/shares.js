@@ -58,8 +58,9 @@ function List({ run, status, history }) {
       promised. Band: what it may have. A full bar is ${percent(most)}. ${relaxed}
     </p>
     <p class="quiet over-words">
-      Over time: got (line) and promised (dashes), up to ${percent(mostShare)}; then what is owed, up to${" "}
-      ${counted(Math.round(mostOwed), "sequence")}.
+      Over time: got (line) and promised (dashes), up to ${percent(mostShare)}${
+        mostOwed > 0 && `; then what is owed, up to ${counted(Math.round(mostOwed), "sequence")}`
+      }.
     </p>
     <${Rows}
       label="Shares of environments"
@@ -95,6 +96,7 @@ function Row({ run, one, most, own, mostShare, mostOwed }) {
     <span class="over debt">
       ${
         own !== undefined &&
+        mostOwed > 0 &&
         html`<${Sparkline} title=${`Owed over time, now ${measured(one.owed_sequences)}`} most=${mostOwed}
           series=${[["owed", own.owed_sequences]]} />`
       }
