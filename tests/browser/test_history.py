@@ -36,6 +36,7 @@ async def test_now_shows_what_came_in_and_went_out(client: httpx.AsyncClient, sh
     await expect(arrived.locator(".labels").get_by_text("12", exact=True)).to_be_visible()
     trained = page.get_by_role("region", name=re.compile("^Out tokens in 10 s"))
     await expect(trained.locator(".labels").get_by_text("8", exact=True)).to_be_visible()
+    await expect(page.get_by_role("region", name="Queue sequences, mean in 10 s")).to_be_visible()
     await expect(page.get_by_role("region", name=re.compile("^Stalls")).get_by_role("img")).to_have_count(6)
 
 

@@ -34,7 +34,7 @@ export function TrendCharts({ history, path, status }) {
       <div class="grid charts">
         <${Flow} title="In" path=${path} history=${history} status=${status} column="tokens_in" isFew=${isFew} />
         <${Flow} title="Out" path=${path} history=${history} status=${status} column="tokens_out" isFew=${isFew} />
-        <${Panel} title="Queue" unit="sequences" paths=${[path]}>
+        <${Panel} title="Queue" unit=${`sequences, ${each(history, "mean")}`} paths=${[path]}>
           <${Lines} title="Sequences in the queue" times=${history.times_s} step=${history.step_s}
             series=${[{ label: "queued", values: history.run.queued_sequences, token: "accent" }]} />
         <//>
