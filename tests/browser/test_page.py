@@ -36,6 +36,7 @@ async def test_the_runs_are_listed_with_their_state_in_words(client: httpx.Async
         row = rows.and_(page.locator(f"[data-run={name}]"))
         await expect(row.locator(".kind")).to_have_text(word)
         await expect(row.locator(".sentence")).to_contain_text(sentence)
+    await expect(page.locator("[data-run=fed] .facts")).to_contain_text("1 group queued")
     for place, name in enumerate(("stuck", "fed", "empty")):
         await expect(rows.nth(place)).to_have_attribute("data-run", name)
     await take(client, run="/v1/runs/fed")

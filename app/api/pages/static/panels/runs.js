@@ -164,7 +164,7 @@ function Row({ run, every, note }) {
       ${
         status !== null &&
         html`<span>step <b>${number(status.current_step)}</b></span>
-        <span><b>${compact(status.groups.queued)}</b> queued${
+        <span><b>${compact(status.groups.queued)}</b> ${status.groups.queued === 1 ? "group" : "groups"} queued${
           status.oldest_waiting_s === null ? "" : `, oldest ${duration(status.oldest_waiting_s)}`
         }</span>
         <span>
