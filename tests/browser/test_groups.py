@@ -418,7 +418,7 @@ async def test_attempts_of_an_item_say_where_they_were_counted(client: httpx.Asy
     await expect(steps.nth(1)).to_have_text("attempts 1 group among 1,000 that were looked at")
 
 
-async def test_an_opened_group_follows_its_way(client: httpx.AsyncClient, show: Open) -> None:
+async def test_an_opened_group_follows_its_way(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:
     await make_run(client, batch_size=2)
     await client.put("/v1/runs/run/policy-version", json={"policy_version": 3})
     await submit(client, group("a", item=MARKUP, policy_version=1))
@@ -443,6 +443,11 @@ async def test_an_opened_group_follows_its_way(client: httpx.AsyncClient, show: 
     await client.post("/v1/runs/run/checkpoints", json={"step": 1})
     await expect(steps.last).to_have_text("saved in the checkpoint of step 1")
     await check_inert(page)
+    watch.expected.append("410")
+    await page.reload()
+    gone = page.locator("[data-state=empty]")
+    await expect(gone).to_contain_text("The run does not keep the contents of this group. Read contents while")
+    await expect(gone).not_to_contain_text(" ago")  # the list of steps has its age, which grows
 
 
 async def test_contents_need_a_role_that_may_read_them(

@@ -12,10 +12,11 @@ import { contentPath, isWhole as comesWhole, order, partPath } from "../parts/co
 import { Export } from "../parts/export.js";
 import { Select, Typed } from "../parts/fields.js";
 import { GroupHistory, useWay } from "../parts/group_history.js";
+import { withCode } from "../parts/names.js";
 import { overlaysOf, Ramp, rangeOf } from "../parts/overlays.js";
 import { Panel } from "../parts/panel.js";
 import { Sequence } from "../parts/sequence.js";
-import { Shown } from "../parts/states.js";
+import { Empty, Shown } from "../parts/states.js";
 
 const TOKENS = 400; // of each sequence, until the reader asks for more
 const COMPARED = 20_000; // tokens of each of two sequences of a large group
@@ -23,6 +24,7 @@ const SIBLINGS = 16;
 const RAW_CHARACTERS = 200_000;
 // Of an opened group, in the address.
 const CHOICES = ["group", "overlay", "sequence", "compare", "unfolded", "tokens", "view"];
+const GONE = "group_gone"; // the code of an error
 const CONTENTS = { read: readContents };
 
 export function GroupView({ run, id }) {
@@ -64,6 +66,7 @@ function Kept({ run, path, group, way, tokenizer }) {
   const feed = useFeed(asked(isWhole ? {} : { sequence: 0, tokens: 1 }), ONCE, CONTENTS);
   const raw = query.get("view") === "raw";
   useKeys({ x: ["raw JSON", () => choose({ view: raw ? null : "raw" })] });
+  if (feed.error?.code === GONE) return html`<${Gone} error=${feed.error} />`;
   return html`
     ${
       tokenizer !== null &&
@@ -82,6 +85,11 @@ ${shownLines(rawContents(content), RAW_CHARACTERS)}</pre
           : html`<${Siblings} run=${run} group=${group} way=${way} asked=${asked} content=${content}
               isWhole=${isWhole} />`}
     <//>`;
+}
+
+// The way of the group says since when, and goes on. The message of the error says it of one moment.
+function Gone({ error }) {
+  return html`<${Empty}>The run does not keep the contents of this group. ${withCode(shown(error.remedy, 500))}<//>`;
 }
 
 function Siblings({ run, group, way, asked, content, isWhole }) {
