@@ -181,7 +181,11 @@ async def test_live_says_its_age_when_answers_are_late(client: httpx.AsyncClient
         """Leave the request without an answer."""
 
     await page.route(re.compile(r"/status\?"), keep)
+    await page.set_viewport_size({"width": 375, "height": 640})
+    bar = page.locator("header.bar")
+    before = await bar.bounding_box()
     await expect(live).to_have_text(re.compile(r"^live, \d+ s ago$"))
+    assert await bar.bounding_box() == before, "nothing below it moves on a phone"
     await page.unroute_all()
     await expect(live).to_have_text("live")
 
