@@ -181,6 +181,10 @@ async def test_live_says_its_age_when_answers_are_late(client: httpx.AsyncClient
         """Leave the request without an answer."""
 
     await page.route(re.compile(r"/status\?"), keep)
+    await page.set_viewport_size({"width": 500, "height": 640})
+    boxes = [await part.bounding_box() for part in (page.get_by_label("Run", exact=True), live)]
+    name, state = [box for box in boxes if box is not None]
+    assert name["x"] + name["width"] <= state["x"] or name["y"] + name["height"] <= state["y"], "none covers the other"
     await page.set_viewport_size({"width": 375, "height": 640})
     bar = page.locator("header.bar")
     before = await bar.bounding_box()
