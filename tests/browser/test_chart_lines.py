@@ -148,12 +148,12 @@ async def test_labels_of_a_line_that_ended_say_when(show: Open) -> None:
     assert ended["when"] == "12:30:20"
 
 
-THEME = """async () => {
+TWO_VALUES = """async () => {
   const page = document.querySelector("script[type=module]").src;
   const { html, render } = await import(page.replace("app.js", "lib/html.js"));
   const { Lines } = await import(page.replace("app.js", "parts/chart.js"));
   const place = document.body.appendChild(document.createElement("div"));
-  const marks = [];
+  const marks = (window.marks = []);
   const draw = CanvasRenderingContext2D.prototype.fillText;
   CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
     marks.push(text);
@@ -166,16 +166,25 @@ THEME = """async () => {
   };
   await show(4);
   await show(400);
-  marks.length = 0;
-  dispatchEvent(new CustomEvent("lachesis-theme", { detail: "dark" }));
+}"""
+"""Draws a line, and another value of it. The marks that are drawn are in `marks`."""
+
+DRAWN = """async () => {
   while (marks.length === 0) await new Promise(requestAnimationFrame);
   return marks;
 }"""
-"""Draws a line, another value of it, and then the other theme. Returns the marks that are drawn in that."""
+"""Waits for marks, and returns them."""
 
 
-async def test_another_theme_draws_the_latest_values(show: Open) -> None:
+async def test_another_theme_and_paper_show_the_latest_values(show: Open) -> None:
     page = await show("/about")
-    marks = await page.evaluate(THEME)
-    assert "400" in marks
-    assert "4" not in marks
+    await page.evaluate(TWO_VALUES)
+    for change in "theme", "paper":
+        await page.evaluate("marks.length = 0")
+        if change == "theme":
+            await page.evaluate("dispatchEvent(new CustomEvent('lachesis-theme', { detail: 'dark' }))")
+        else:
+            await page.emulate_media(media="print")
+        marks = await page.evaluate(DRAWN)
+        assert "400" in marks, change
+        assert "4" not in marks, change

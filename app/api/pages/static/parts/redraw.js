@@ -3,17 +3,20 @@
 /** The value of a colour of the theme now. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** Call `draw` now and for each other theme, and `resize` for each other size. Return what ends that. */
+/**
+ * Call `draw` now, for each other theme and for paper, which is light, and `resize` for each other size. Return what
+ * ends that.
+ */
 export function redrawn(element, draw, resize = draw) {
   draw();
-  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const themes = ["(prefers-color-scheme: dark)", "print"].map((one) => matchMedia(one));
   const sizes = new ResizeObserver(resize);
   sizes.observe(element);
-  dark.addEventListener("change", draw);
+  for (const theme of themes) theme.addEventListener("change", draw);
   addEventListener("lachesis-theme", draw);
   return () => {
     sizes.disconnect();
-    dark.removeEventListener("change", draw);
+    for (const theme of themes) theme.removeEventListener("change", draw);
     removeEventListener("lachesis-theme", draw);
   };
 }
