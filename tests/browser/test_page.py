@@ -146,11 +146,17 @@ async def test_now_follows_the_run(client: httpx.AsyncClient, show: Open) -> Non
     await expect(leases.get_by_role("row")).to_have_count(2)
     await expect(leases.get_by_role("cell", name="held")).to_be_visible()
     await expect(ledger).to_contain_text("8 leased")
+    table = page.locator(".leases")
+    before = await table.bounding_box()
     await end(client, batch)
     await expect(ledger).to_contain_text(re.compile(r"=\s+8 trained\s*\+\s+0 queued"))
     await expect(figure(page, "Progress", "Step")).to_have_text("1")
     await expect(figure(page, "Groups", "Delivered")).to_have_text("2")
     await expect(leases).to_contain_text("No batch is handed out.")
+    after = await table.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(before["height"] - after["height"]) < 2, "what is below stays in place"
 
 
 async def test_now_shows_what_was_dropped_and_what_is_wrong(client: httpx.AsyncClient, show: Open) -> None:

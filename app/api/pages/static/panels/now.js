@@ -93,10 +93,10 @@ function Dropped({ dropped }) {
   return html`<${Figures} rows=${rows.map(([reason, count]) => [shown(reason, 40), number(count)])} />`;
 }
 
+const NO_LEASE = "No batch is handed out. A trainer that asks takes the next one.";
+
+// Without a batch, it is as high as with one: what is below stays in place.
 function Leases({ run, status }) {
-  if (status.leases.length === 0) {
-    return html`<p class="quiet">No batch is handed out. A trainer that asks takes the next one.</p>`;
-  }
   return html`<table class="leases">
     <thead>
       <tr>
@@ -107,6 +107,7 @@ function Leases({ run, status }) {
       </tr>
     </thead>
     <tbody>
+      ${status.leases.length === 0 && html`<tr><td class="quiet" colspan="4">${NO_LEASE}</td></tr>`}
       ${status.leases.slice(0, 50).map(
         (lease) => html`<tr key=${lease.batch}>
           <td>
