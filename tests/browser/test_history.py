@@ -173,6 +173,8 @@ async def test_freshness_and_rewards_show_distributions(client: httpx.AsyncClien
     forecast = (await client.get("/v1/runs/run/status")).json()["staleness_forecast"]
     assert forecast["waiting_sequences"] == 2
     await expect(page.get_by_role("region", name=re.compile("^Forecast"))).to_contain_text(forecast["detail"][1:])
+    said = page.get_by_text(re.compile("^A group that starts now"))
+    await expect(said).to_have_attribute("style", re.compile("min-height"))  # it gets shorter and longer
     await expect(page.get_by_text("Nothing was dropped in this time.")).to_be_visible()
 
 

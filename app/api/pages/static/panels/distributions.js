@@ -6,7 +6,7 @@ import { FRESHNESS, FreshnessCharts, MOST_COLUMNS, RewardCharts, REWARDS } from 
 import { Figures } from "../parts/figures.js";
 import { History, useEnvironment, useTimeFeed, useTimePath } from "../parts/history.js";
 import { Panel } from "../parts/panel.js";
-import { Headline, statusPath, useStatus } from "../parts/run.js";
+import { Headline, statusPath, useHeightKept, useStatus } from "../parts/run.js";
 import { NoEnvironment, Shown } from "../parts/states.js";
 import { TimeBar } from "../parts/time_bar.js";
 
@@ -47,9 +47,14 @@ export function FreshnessView({ run }) {
   <//>`;
 }
 
+// Its numbers change, and with them the lines that it takes.
+function Detail({ text }) {
+  return html`<p ref=${useHeightKept()}>${text.slice(0, 1).toUpperCase() + text.slice(1)}.</p>`;
+}
+
 function Forecast({ forecast }) {
   if (forecast === null) return html`<p class="quiet">The forecast begins when a trainer has registered.</p>`;
-  return html`<p>${forecast.detail.slice(0, 1).toUpperCase() + forecast.detail.slice(1)}.</p>
+  return html`<${Detail} text=${forecast.detail} />
     <${Figures}
       rows=${[
         ["Policy versions between sampling and training", measured(forecast.versions)],

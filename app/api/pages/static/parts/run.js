@@ -63,7 +63,7 @@ export function Headline({ status, hasAll = false }) {
  * Keep the height that an element once needed, up to `MOST_KEPT_PX`: a sentence that is longer every second moves what
  * is below only once.
  */
-function useHeightKept() {
+export function useHeightKept() {
   const element = useRef(null);
   const width = useRef(null);
   useEffect(() => {
