@@ -31,7 +31,8 @@ async def test_batches_are_listed_and_follow_the_run(client: httpx.AsyncClient, 
     await expect(row).to_contain_text("kept")
     second = await taken(client)
     await expect(page.locator("[data-batch]")).to_have_count(1)
-    await page.get_by_role("button", name="1 new: show them").click()
+    await page.get_by_role("button", name="1 new: show them").press("Enter")
+    await expect(page.get_by_text("No newer batches.")).to_be_focused()
     await expect(page.locator("[data-batch]").first).to_contain_text(re.compile(r"^\s*2\s*held"))
 
     await row.get_by_role("link", name="1").click()

@@ -75,6 +75,10 @@ function Found({ run, data, query, isAny }) {
   const open = ({ batch }) => address("batches", run, { ...Object.fromEntries(query), batch });
   const place = batches.findIndex((one) => one.batch === first);
   const newer = Math.max(0, place);
+  const showNew = ({ target }) => {
+    setFirst(newest);
+    target.parentElement.focus({ preventScroll: true }); // the button goes
+  };
   if (place < 0 && newest !== null) setFirst(newest); // the first, or so many are newer that it is on the next page
   if (batches.length === 0 && !isAny) {
     return html`<${Empty}>
@@ -88,10 +92,10 @@ function Found({ run, data, query, isAny }) {
     <//>`;
   }
   return html`
-    <p class="quiet reading" role="status">
+    <p class="quiet reading" role="status" tabindex="-1">
       ${
         newer > 0
-          ? html`<button type="button" class="small" onClick=${() => setFirst(newest)}>
+          ? html`<button type="button" class="small" onClick=${showNew}>
               ${number(newer)} new: show them
             </button>`
           : "No newer batches."
