@@ -234,9 +234,9 @@ def extended_deadline_ms(lease: Lease, clock_ms: int, asked_s: float | None, def
     return max(lease.deadline_ms, lease_deadline_ms(clock_ms, asked_s, default_s))
 
 
-def retry_deadline_ms(lease: Lease, clock_ms: int) -> int:
-    """Return the deadline of a lease whose reply broke off now: soon, and never later than before."""
-    return min(lease.deadline_ms, clock_ms + _RETRY_MS)
+def retry_deadline_ms(clock_ms: int) -> int:
+    """Return the deadline of a lease whose reply broke off now, unless it ends before that."""
+    return clock_ms + _RETRY_MS
 
 
 def is_expired(lease: Lease, clock_ms: int) -> bool:

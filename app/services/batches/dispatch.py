@@ -216,7 +216,7 @@ class Dispatch:
         The lease is never shorter than before a repeated request: the trainer may train on an earlier reply.
         """
         lease = batch.lease
-        soon_ms = retry_deadline_ms(lease, (await self._runs.queue(run)).clock_ms)
+        soon_ms = retry_deadline_ms((await self._runs.queue(run)).clock_ms)
         if batch.held_until_ms <= soon_ms < lease.deadline_ms and _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 

@@ -263,7 +263,7 @@ class ReplaySamples:
         Raises:
             ReplayNotFound: The run has no replay buffer.
         """
-        soon_ms = retry_deadline_ms(lease, (await self._replay.existing(run)).context.clock_ms)
+        soon_ms = retry_deadline_ms((await self._replay.existing(run)).context.clock_ms)
         if soon_ms < lease.deadline_ms:
             await self._samples.change(run, lease, replace(lease, deadline_ms=soon_ms))
 

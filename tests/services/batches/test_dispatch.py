@@ -278,6 +278,17 @@ async def test_a_trainer_whose_reply_broke_off_has_ten_seconds_from_then(
     assert taken.view.clock_ms + 60_000 + 10_000 <= lease.deadline_ms < taken.lease.deadline_ms
 
 
+async def test_a_lease_that_ends_soon_does_not_last_longer_because_its_reply_broke_off(
+    process: Callable[..., Process],
+) -> None:
+    services, _ = process()
+    await _set_up(services)
+    taken = await _taken(services, BatchRequest(lease_s=9.0))
+    await services.batches.dispatch.let_expire(RUN, taken)
+    (lease,) = (await services.runs.administration.get(RUN)).leases
+    assert lease.deadline_ms == taken.lease.deadline_ms
+
+
 OF_A_TRAINER = BatchRequest("first", 600.0)
 OF_A_RANK = BatchRequest(lease_s=600.0, shard_request=ShardRequest(0, ShardingSpec(2)))
 

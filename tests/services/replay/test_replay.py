@@ -87,8 +87,10 @@ async def test_a_trainer_whose_sample_did_not_arrive_has_ten_seconds_to_ask_agai
     samples = buffer.process[0].replay.samples
     lost, kept, extended = [await buffer.take(1, request_id=name, lease_s=600.0) for name in ("lost", "kept", "longer")]
     await samples.extend(RUN, extended.lease.batch_id, extended.lease.lease_id, 700.0)
-    for sample in (lost, kept, extended):
+    short = await buffer.take(1, request_id="short", lease_s=5.0)
+    for sample in (lost, kept, extended, short):
         await samples.let_expire(RUN, sample.lease)
+    assert (await buffer.take(1, request_id="short", lease_s=0.0)).lease.deadline_ms == short.lease.deadline_ms
     assert (await buffer.take(1, request_id="kept")).lease.lease_id == kept.lease.lease_id
     await buffer.pass_time(10_001)
     held = (await buffer.books()).samples
