@@ -22,7 +22,7 @@ from app.store.groups.encoded_group import EncodedGroup
 from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
-from lachesis.wire.errors import InvalidField, RewindImpossible
+from lachesis.wire.errors import InvalidField, LeaseLost, RewindImpossible
 from tests.lossy_line import LossyLine
 from tests.script_names import name_of
 from tests.services.accounting import books_of
@@ -72,6 +72,8 @@ async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: 
     rewound = await services.batches.retention.rewind(RUN, 0)
     assert [lease.batch_id for lease in rewound.batches] == [second.lease.batch_id]
     assert [lease.batch_id for lease in rewound.quarantined] == [poison.lease.batch_id]
+    with pytest.raises(LeaseLost):
+        await services.batches.leases.acknowledge(RUN, poison.lease.batch_id, poison.lease.lease_id)
 
 
 async def test_a_rewind_ends_a_lease_of_its_state_that_is_extended_at_the_same_moment(
