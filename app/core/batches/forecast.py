@@ -54,6 +54,4 @@ def expected_s(not_ready: NotReady, arriving: Mapping[int, float], gone: Collect
 
 
 def _wait(missing: int, rate: float) -> float | None:
-    if missing <= 0:
-        return 0.0
     return missing / rate if rate > 0 else None
