@@ -113,7 +113,7 @@ class _Impasse:
         view, strict = self._view, self._strict
         least = queued_shortfall(self._batch_size, self._lanes, self._binding)
         if least is None:
-            goes_on = view.conflict_since_ms is not None and self._minimums_conflict()
+            goes_on = strict.blocker is not Blocker.NO_EXACT_FIT
             return self._refused(strict, view.conflict_since_ms if goes_on else None)
         since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
         waited_from = max(since, view.last_batch_ms or since)

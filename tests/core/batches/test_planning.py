@@ -45,13 +45,14 @@ def test_a_conflict_is_waited_out_then_relaxed_and_stays_relaxed() -> None:
     first = at(three(clock_ms=5_000), queue)
     assert first.not_ready is not None
     assert (first.not_ready.blocker, first.conflict_since_ms) == (Blocker.MINIMUMS_CONFLICT, 5_000)
-    early = at(three(clock_ms=34_999, conflict_since_ms=5_000), queue)
-    assert early.plan is None
+    for last_batch_ms in (None, 1_000):
+        early = at(three(clock_ms=34_999, conflict_since_ms=5_000, last_batch_ms=last_batch_ms), queue)
+        assert early.plan is None
     for clock_ms in (35_000, 35_001):
         late = at(three(clock_ms=clock_ms, conflict_since_ms=5_000, last_batch_ms=35_000), queue)
         assert late.plan is not None
         assert late.plan.relaxed
-        assert late.debts == {2: 2}
+        assert (late.debts, late.conflict_since_ms) == ({2: 2}, 5_000)
 
 
 def test_a_conflict_is_said_of_sizes_only_if_no_further_groups_would_end_it() -> None:
@@ -139,10 +140,12 @@ def test_while_a_batch_waits_nobody_works_out_which_groups_it_would_be() -> None
     assert calls_of(lambda: at(waiting, queue)) < 0.5 * calls_of(lambda: at(view, queue))
 
 
-def test_sizes_that_fit_no_batch_even_without_minimums_start_no_wait() -> None:
-    decision = at(replace(EMPTY, environments={0: environment(0, 5)}), [(0, 5), (0, 5)])
-    assert decision.not_ready is not None
-    assert (decision.not_ready.blocker, decision.conflict_since_ms) == (Blocker.NO_EXACT_FIT, None)
+def test_sizes_that_fit_no_batch_even_without_minimums_start_no_wait_and_end_one() -> None:
+    for since_ms in (None, 0):
+        view = replace(EMPTY, environments={0: environment(0, 5)}, conflict_since_ms=since_ms)
+        decision = at(view, [(0, 5), (0, 5)])
+        assert decision.not_ready is not None
+        assert (decision.not_ready.blocker, decision.conflict_since_ms) == (Blocker.NO_EXACT_FIT, None)
 
 
 def test_a_slow_live_environment_is_waited_for_without_end() -> None:
@@ -179,6 +182,8 @@ def test_a_batch_waits_for_each_environment_by_itself() -> None:
     queue = [(1, 2)] * 4
     first = at(scarce(clock_ms=1000), queue)
     assert (first.plan, first.scarce, first.relaxes_in_ms) == (None, {0: 1000, 2: 1000}, 10_000)
+    both = at(scarce(clock_ms=5000, scarce={0: 1000, 2: 4000}), queue)
+    assert both.relaxes_in_ms == 9000
     later = at(scarce(clock_ms=11_000, scarce={0: 1000, 2: 4000}), queue)
     assert (later.plan, later.scarce, later.relaxes_in_ms) == (None, {0: 1000, 2: 4000}, 3000)
     assert later.not_ready is not None
