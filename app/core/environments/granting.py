@@ -13,9 +13,8 @@ from app.core.environments.horizon import horizon_of
 from app.core.environments.live import LiveEnvironments, declared_sizes, known_sizes
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
-from app.core.environments.shares import is_oversized, limit_of, minimums_conflict, supplies_of, usable_groups
+from app.core.environments.shares import is_oversized, limit_of, minimums_conflict
 from app.core.model import NO_BOUNDS, Bounds, Lane, lanes_of, sequences_by_environment
-from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import DemandView
 from app.core.wording import listed
@@ -181,7 +180,7 @@ class Demand:
 
     def _may_complete(self, caller: int, more_groups: int) -> bool:
         """Return whether no environment has credits to start a group. Then one may have to complete a batch."""
-        if self.view.policy.intake_paused or self._horizon == 0:
+        if self.view.policy.intake_paused:
             return False
         return self._nobody_may_start(caller, self._usable_sequences(caller, more_groups))
 
@@ -277,13 +276,6 @@ class Demand:
         return _lanes(self.view, self._alive)
 
     @cached_property
-    def _holds_a_batch(self) -> bool:
-        """Whether the existing groups complete a batch within all bounds, if trainers take none of them."""
-        needed = self._needed_from_queue
-        groups = usable_groups(needed, self._lanes, self._limits)
-        return attainable(needed, supplies_of(needed, groups, self._limits))
-
-    @cached_property
     def _replay_may_help(self) -> bool:
         """Whether the fresh part of a batch is queued or runs. Then the replay buffer may fill the batch up."""
         return not self._is_whole and sequences_by_environment(self._lanes).total() >= self._needed_from_queue
@@ -291,8 +283,6 @@ class Demand:
     @property
     def _needed(self) -> Needed | None:
         """The groups that complete a batch. None if the existing groups hold one, or none can complete it."""
-        if self._holds_a_batch:
-            return None
         whole = not self._is_whole and not self.completion.possible
         return self._completion_of(self._batch_size).needed if whole else self.completion.needed
 

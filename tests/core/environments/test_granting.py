@@ -11,6 +11,7 @@ from app.core.batches.leases import Lease, Portion
 from app.core.environments.granting import Demand
 from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import fresh_needed
+from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import DemandView
 from lachesis.wire.errors import RunNotFound
@@ -52,6 +53,19 @@ def test_while_intake_is_paused_nobody_may_start_a_group() -> None:
         assert (grant.groups, grant.credit.sequences, grant.credit.outstanding) == (0, 0, outstanding)
         assert grant.credit.reason == demand.who_must_act()
     assert "paused intake" in grant.credit.reason
+    assert Demand("run", replace(view, lanes={(0, 7): 9}, running={})).of(0).groups == 0, "also to complete a batch"
+
+
+def test_without_staleness_nobody_may_start_a_group_before_the_version_of_what_was_trained() -> None:
+    """It would be too old for every batch."""
+    trained = Trained(1, last_ms=EMPTY.clock_ms)
+    view = replace(EMPTY, environments={0: environment(0, 8)}, policy=Policy(max_staleness=0), trained=trained)
+    for lanes in ({}, {(0, 7): 2}):
+        demand = Demand("run", replace(view, lanes=lanes))
+        grant = demand.of(0)
+        assert (grant.groups, grant.horizon_batches) == (0, 0)
+        assert grant.credit.reason == demand.who_must_act()
+    assert grant.credit.reason.startswith("the trainer acknowledged a batch and has set no policy version since 0")
 
 
 def test_what_may_be_replayed_need_not_be_made() -> None:
@@ -191,6 +205,9 @@ def test_no_group_is_asked_for_while_each_batch_ahead_is_leased_or_being_complet
     must = "no group may start until a trainer acknowledges: 1 batch is leased, for 90 s more"
     assert Demand("run", held).who_must_act() == must
     assert Demand("run", replace(held, running={0: 1})).who_must_act() is None, "it may still arrive"
+    assert Demand("run", replace(held, environments={})).who_must_act() is None, "groups may have no environment"
+    sent = replace(view, leases=(replace(LEASE, state="sent"),))
+    assert Demand("run", sent).who_must_act() is None, "Atropos trainers acknowledge with their next request"
     assert Demand("run", view).who_must_act() == "environment 0 (env0_0) must make a group of 8"
 
 
@@ -216,13 +233,14 @@ def test_a_trainer_that_collects_batches_gets_the_groups_that_complete_the_next(
 
 def test_who_runs_the_most_is_named_while_nobody_may_start_a_group() -> None:
     """A worker that reports groups which it does not run takes the credits of all."""
-    environments = {0: environment(0, group_size=4), 1: environment(1, group_size=4)}
-    view = replace(EMPTY, environments=environments, running={0: 2, 1: 1000})
+    environments = {0: environment(0, group_size=8), 1: environment(1, group_size=4)}
+    view = replace(EMPTY, environments=environments, running={0: 600, 1: 1000})
     demand = Demand("run", view)
     assert demand.of(0).groups == 0
     assert demand.who_must_act() == (
-        "no group may start until running ones arrive; environment 1 (env1_0) runs the most, 1000"
+        "no group may start until running ones arrive; environment 0 (env0_0) runs the most, 600"
     )
+    assert Demand("run", replace(view, lanes={(0, 8): 99, (1, 4): 99}, running={})).who_must_act() is None
     few = Demand("run", replace(view, running={1: 1}))
     assert few.of(0).groups > 0
     assert few.who_must_act() is None
