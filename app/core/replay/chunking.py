@@ -106,7 +106,7 @@ def pass_time(state: WorkerProgress, version: int, settings: ReplaySettings, clo
     step = _in_order(state, version, settings) if _has_whole_chunk(state, settings) else ChunkingStep(state)
     while step.state.waiting and (silent or _overdue(step.state, settings, clock_ms)):
         step = _followed(step, _given_up(step.state, version, settings))
-    if not silent or not step.state.open_part:
+    if not silent:
         return step
     dropped = _dropped(step.state.open_part, "expired")
     return _followed(step, ChunkingStep(replace(step.state, open_part=()), dropped=dropped))

@@ -120,8 +120,11 @@ def test_what_a_silent_worker_left_expires() -> None:
 
 
 def test_what_is_a_chunk_since_chunks_are_smaller_does_not_expire() -> None:
-    _, step = sent(fragment(0), fragment(1), fragment(2), settings=PAIRS.model_copy(update={"fragments_per_chunk": 4}))
-    assert due_ms(step.state, PAIRS) == 0
+    fours = PAIRS.model_copy(update={"fragments_per_chunk": 4})
+    _, exact = sent(fragment(0), fragment(1), settings=fours)
+    _, step = sent(fragment(0), fragment(1), fragment(2), settings=fours)
+    assert due_ms(exact.state, PAIRS) == due_ms(step.state, PAIRS) == 0
+    assert numbers(pass_time(exact.state, 3, PAIRS, 0)) == [[0, 1]]
     gone = pass_time(step.state, 3, PAIRS, 10_000)
     assert numbers(gone) == [[0, 1]]
     assert gone.dropped == ((fragment(2), "expired"),)
