@@ -135,6 +135,11 @@ def test_what_can_never_be_had_is_refused(fragments: int | None, chunks: int | N
         chunks_wanted(fragments, chunks, FOURS)
 
 
+def test_a_sample_may_be_the_whole_buffer() -> None:
+    assert chunks_wanted(None, 9, ReplaySettings(max_chunks=9)) == 9
+    assert chunks_wanted(None, 1, ReplaySettings(max_chunks=1)) == 1
+
+
 @pytest.mark.parametrize(("size", "most"), [(1, 8192), (8, 8192), (1000, 65)])
 def test_a_sample_is_limited_in_chunks_and_in_fragments(size: int, most: int) -> None:
     settings = ReplaySettings(fragments_per_chunk=size)
@@ -177,6 +182,7 @@ def test_a_setting_out_of_bounds_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_buffer_that_cannot_hold_what_must_be_there_to_sample_is_refused() -> None:
     with pytest.raises(InvalidField, match=r"^min_size_to_sample: is 10001, more than max_chunks") as refused:
         check_settings(ReplaySettings(min_size_to_sample=10_001))
+    check_settings(ReplaySettings(min_size_to_sample=10_000))
     assert refused.value.location == ("min_size_to_sample",)
 
 
@@ -184,6 +190,7 @@ def test_the_lowest_priority_cannot_go_first_where_all_weigh_the_same() -> None:
     """Chunks stand in order of their weights, priority ** alpha: with alpha 0 the oldest would go."""
     weightless = ReplaySettings(sampling=Sampling(alpha=0.0))
     check_settings(weightless)
+    check_settings(ReplaySettings(eviction="lowest_priority"))
     with pytest.raises(InvalidField, match=r"sampling\.alpha = 0") as refused:
         check_settings(weightless.model_copy(update={"eviction": "lowest_priority"}))
     assert refused.value.location == ("eviction",)
