@@ -137,6 +137,7 @@ def test_an_epsilon_of_zero_asks_for_every_bit() -> None:
 
 def test_who_reaches_the_threshold_except_for_rounding_passes() -> None:
     assert pass_rate([0.5, 0.49999997, 0.4999, 0.0], 0.5) == 0.5
+    assert pass_rate([-1000.0, -1000.0005, -1000.5, -2000.0], -1000.0) == 0.5
 
 
 @pytest.mark.parametrize("most", [1.7976931348623157e308, 1e308])
@@ -159,6 +160,7 @@ def test_what_came_between_two_looks_is_nothing_of_a_run_that_was_reset() -> Non
     assert str(lately) == "filters dropped 15 of the last 20 groups (75 %): zero_variance 15"
     assert arrived_since(now, before) == Arrived()
     assert arrived_since(before, Arrived(10, {"zero_variance": 3, "pass_rate": 1})) == Arrived()
+    assert arrived_since(Arrived(10), Arrived(3)) == Arrived()
 
 
 @pytest.mark.parametrize(

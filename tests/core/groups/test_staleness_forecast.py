@@ -49,6 +49,13 @@ def test_a_trainer_that_takes_the_oldest_first_is_that_many_versions_further(
     assert (found.waiting_sequences, found.running_sequences) == (queued * SIZE, running * SIZE)
 
 
+def test_buffered_groups_wait_too_and_versions_ahead_of_their_batches_make_nothing_younger() -> None:
+    view = replace(view_of(4, 2, 0, Trained(-1)), buffers={(0, 1): 4})
+    found = staleness_forecast(view)
+    assert found is not None
+    assert (found.waiting_sequences, found.batches_ahead) == (8, 2)
+
+
 def test_several_versions_of_each_batch_count() -> None:
     found = staleness_forecast(view_of(4, 8, 0, Trained(versions_per_batch=4)))
     assert found is not None
