@@ -133,6 +133,10 @@ def test_weights_whose_sum_is_infinite_share_like_any_equal_ones(batch_size: int
     assert found == wanted_of_batch(batch_size, {key: claim(1.0) for key in range(len(weights))})
 
 
+def test_a_weight_near_zero_takes_nothing_and_breaks_nothing() -> None:
+    assert wanted_of_batch(8, {0: claim(1.0), 1: claim(5e-324)}) == {0: 8, 1: 0}
+
+
 @given(st.integers(1, 64), claim_sets)
 def test_a_run_with_nothing_outstanding_wants_whole_batches_if_somebody_may_fill_them(
     batch_size: int, claims: dict[int, Claim]

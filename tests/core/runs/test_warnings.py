@@ -94,6 +94,12 @@ def kinds(view: RunView) -> list[WarningKind]:
     return [warning.kind for warning in warnings_of(view)]
 
 
+def test_the_warning_of_too_large_groups_names_no_size_that_fits() -> None:
+    warned = groups_too_large(8, {0: {3, 8, 12}}, {})
+    assert warned is not None
+    assert "groups of environment 0 have 12 sequences" in warned.detail
+
+
 def test_a_maximum_that_no_group_fits_into_is_named_as_the_cause() -> None:
     warned = groups_too_large(8, {0: {1}}, {0: 0})
     assert warned is not None
