@@ -44,7 +44,7 @@ class Backoff:
         Returns:
             Seconds, or None: do not send it again.
         """
-        if self.budget_s == 0 or not (passes(error) or (math.isinf(self.budget_s) and is_mendable(error))):
+        if not (passes(error) or (math.isinf(self.budget_s) and is_mendable(error))):
             return None
         longest_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30))
         least_s = min(error.retry_after_s or 0.0, _LONGEST_PAUSE_S) if isinstance(error, ServiceError) else 0.0

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from lachesis._transport.logs import LogSchedule, RateLimitedLog
 from lachesis._transport.retry import PASSING, Backoff, passes
-from lachesis.errors import BY_CODE, AnnotationsFull, LachesisError, LeaseLost, ServiceError, Unauthorized, Unreachable
+from lachesis.errors import (
+    BY_CODE,
+    AnnotationsFull,
+    LachesisError,
+    LeaseLost,
+    ServiceError,
+    Unauthorized,
+    Unreachable,
+    UntrustedCertificate,
+)
 from tests.properties import examples
 
 LOST = Unreachable("the connection was reset")
@@ -60,6 +69,12 @@ def test_in_the_background_a_gateway_is_waited_out_unless_it_finds_the_request_t
     assert repeated == [False, status != 413]
 
 
+def test_only_in_the_background_an_untrusted_certificate_is_waited_out() -> None:
+    error = UntrustedCertificate("its certificate has expired")
+    repeated = [Backoff(budget_s).pause_s(error, 1, 0, Random(1)) is not None for budget_s in (60, math.inf)]
+    assert repeated == [False, True]
+
+
 def test_a_refusal_of_a_newer_service_is_not_waited_out() -> None:
     error = said(422)
     error.code = "of_the_next_version"
@@ -87,13 +102,15 @@ def test_a_pause_is_within_its_bounds_and_ends_within_the_budget(attempt: int, e
         assert elapsed_s + pause_s <= 100 + 1e-9
 
 
-def test_pauses_are_spread_over_their_whole_range() -> None:
+@pytest.mark.parametrize(("attempt", "longest_s"), [(1, 1), (2, 2), (3, 4), (4, 5)])
+@pytest.mark.parametrize("error", [LOST, said(503)], ids=["lost", "said"])
+def test_pauses_are_spread_over_their_whole_range(error: LachesisError, attempt: int, longest_s: float) -> None:
     """Full jitter: clients that lost the same server at the same moment come back at different ones."""
     random = Random(7)
-    pauses = [Backoff(60, base_s=1).pause_s(LOST, 1, 0, random) or 0.0 for _ in range(1000)]
-    assert min(pauses) < 0.02
-    assert max(pauses) > 0.98
-    assert 0.45 < sum(pauses) / len(pauses) < 0.55
+    parts = [(Backoff(60, base_s=1).pause_s(error, attempt, 0, random) or 0.0) / longest_s for _ in range(1000)]
+    assert min(parts) < 0.02
+    assert 0.98 < max(parts) <= 1
+    assert 0.45 < sum(parts) / len(parts) < 0.55
 
 
 def test_the_service_is_asked_no_earlier_than_it_said() -> None:
