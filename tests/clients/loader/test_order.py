@@ -77,6 +77,7 @@ def test_what_was_handed_out_in_whatever_order_is_what_is_not_left(data: st.Data
     restored.load_state_dict(json.loads(json.dumps(order.state_dict())))
     for one in (order, restored):
         assert one.places_left(0).tolist() == sorted(set(range(samples)) - set(handed_out))
+        assert one.is_at_start == (not handed_out)
         assert one.places_left(1).tolist() == list(range(samples))
 
 
