@@ -92,7 +92,6 @@ async def test_a_view_that_the_role_does_not_allow_says_which_role_does(
     await enter(page, await tokens.make("viewer", "run"))
     refusal = page.locator("[data-state=forbidden]")
     await expect(refusal).to_contain_text("role viewer does not allow this request. It needs role operator")
-    await expect(refusal).to_contain_text("This needs a token of the role operator")
     await refusal.get_by_role("button", name="Use another token").click()
     await enter(page, operator)
     await expect(page.get_by_role("cell", name="POST /v1/runs")).to_be_visible()
@@ -102,7 +101,7 @@ async def test_environments_may_not_look_at_runs(operator: str, tokens: Tokens, 
     watch.expected += ["401", "403"]
     page = await show("/runs/run/now")
     await enter(page, await tokens.make("environment", "run"))
-    await expect(page.locator("[data-state=forbidden]")).to_contain_text("This needs a token of the role viewer")
+    await expect(page.locator("[data-state=forbidden]")).to_contain_text("It needs role trainer, viewer or operator.")
 
 
 async def test_what_is_shown_goes_when_its_token_ends(

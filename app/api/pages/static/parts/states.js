@@ -31,7 +31,6 @@ function Failure({ error, retry, role }) {
   if (error.code === "permission_denied") {
     return html`<div class="state" data-state="forbidden">
       <p><strong>Not allowed.</strong> ${shown(error.message, 500)}.</p>
-      <p>This needs a token of the role ${nameOf(role)}${role in ROLES ? "" : ", or one that may do more"}.</p>
       <button type="button" onClick=${signOut}>Use another token</button>
     </div>`;
   }
