@@ -463,7 +463,7 @@ async def test_contents_need_a_role_that_may_read_them(
         if contents:
             await expect(page.get_by_role("article")).to_have_count(2)
         else:
-            await expect(page.locator("[data-state=forbidden]")).to_contain_text("read contents")
+            await expect(page.locator("[data-state=forbidden]")).to_contain_text("or credentials with contents")
             await expect(page.get_by_role("list", name="Way of the group")).to_be_visible()
             await page.get_by_role("button", name="Use another token").click()
 
