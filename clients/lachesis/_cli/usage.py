@@ -1,4 +1,4 @@
-"""How commands end: after wrong use, and if nobody reads their output."""
+"""How commands end: after wrong use, and when the reader of their output has gone."""
 
 import os
 import sys

@@ -24,7 +24,7 @@ async def piped(*words: str, module: str = "lachesis", **variables: str) -> tupl
 
 
 async def unread(*words: str, module: str = "lachesis", **variables: str) -> tuple[int, str]:
-    """Run a command whose output nobody reads, as after ``| true``; its exit code and its errors."""
+    """Run a command whose output has no reader, as in ``command | true``; its exit code and its errors."""
     code, errors = await asyncio.to_thread(_unread, (module, *words), variables)
     return code, errors.decode()
 
