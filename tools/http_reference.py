@@ -4,27 +4,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from app.api.http.openapi import ATROPOS_IN_A_RUN
+from app.api.http.openapi import ATROPOS_IN_A_RUN, TAGS
 from app.main import create_app
 from app.settings import ServiceSettings
 from tools.pages import heading
 
 Json = dict[str, Any]
 
-NOUNS = {
-    "runs": "Runs",
-    "environments": "Environments",
-    "groups": "Groups",
-    "history": "History",
-    "batches": "Batches",
-    "replay": "Replay buffers",
-    "curricula": "Curricula",
-    "shards": "Dataset shards",
-    "tokens": "Tokens",
-    "audit": "Audit",
-    "system": "System",
-    "atropos": "Atropos",
-}
+NOUNS = {name: name.capitalize() for name in TAGS} | {"replay": "Replay buffers", "shards": "Dataset shards"}
 _SOURCE = "the routes in `app/api/routes`"
 
 

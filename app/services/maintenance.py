@@ -202,11 +202,10 @@ class Maintenance:
     def _forget_others(self, names: Collection[str]) -> None:
         """Forget what this process knows of runs that are gone."""
         names = set(names)
-        admission, arrivals = self._groups.admission, self._groups.arrivals
+        admission, arrivals, insertion = self._groups.admission, self._groups.arrivals, self._replay.insertion
         failures = self._failures, self._heartbeats, self._ticks, self._histories
-        for known in (admission, arrivals, self._history, self._alerts, self._recorder, *failures):
+        for known in (admission, arrivals, insertion, self._history, self._alerts, self._recorder, *failures):
             known.keep_only(names)
-        self._replay.insertion.keep_only(names)
         self._sweeps = {run: task for run, task in self._sweeps.items() if not task.done()}
         for run in self._expired.keys() - names:
             del self._expired[run]

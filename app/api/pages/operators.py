@@ -20,6 +20,7 @@ from starlette.types import Scope
 from app.api.deps import NamedRun, ServicesDep
 from app.api.http.compression import compress_if_accepted
 from app.api.http.negotiation import prefers_html
+from app.api.http.openapi import ATROPOS_IN_A_RUN
 from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.pages.warning import warning
 from app.core.access.permissions import Permission
@@ -32,7 +33,7 @@ TABS = ("now", "shares", "freshness", "rewards", "groups", "batches", "replay", 
 _PAGES = Path(__file__).parent
 _STYLES = "styles.css"
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_ROOTS = ("/", "/runs/{run}/atropos/")
+_ROOTS = ("/", f"{ATROPOS_IN_A_RUN}/")
 _OTHERS = ("/about", "/audit", "/tokens")
 _IN_A_RUN = rf"/runs/[^/]+(?:/(?:atropos|{'|'.join(TABS)}))?"
 _FOR_BROWSERS = re.compile(r"/|/runs/[^/]+/atropos/|/runs/[^/]+/[^/]+")
@@ -151,7 +152,7 @@ async def run_page(run: NamedRun) -> RedirectResponse:
     return RedirectResponse(f"{run}/{TABS[0]}")
 
 
-@router.get("/runs/{run}/atropos")
+@router.get(ATROPOS_IN_A_RUN)
 @requires(Permission.OPEN)
 async def atropos_base() -> RedirectResponse:
     """Send clients that ask for the base URL of Atropos clients to its root, which ends with a slash."""

@@ -110,7 +110,7 @@ async def test_other_processes_write_while_somebody_looks(process: Callable[...,
     (one, _), (two, _) = process(), process()
     math = await make_run(one)
     await two.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
-    assert await two.history.writer.due({}) == [], "nobody reads the history"
+    assert await two.history.writer.due({}) == [], "the history has no readers yet"
     assert total((await read(one)).environments.get("math", {}).get("groups_in", [])) == 0
     assert await two.history.writer.due({}) == [RUN]
     await keep(two, maintains=False)
