@@ -24,6 +24,7 @@ from app.services.groups.factory import GroupServices
 from app.services.history.writer import HistoryWriter
 from app.services.isolation import Failure, RunFailures, for_each_run, isolated
 from app.services.replay.factory import ReplayServices
+from app.services.resting import Resting
 from app.services.runs.factory import RunServices
 from app.services.stores import Stores
 from app.services.timing import Timing
@@ -75,6 +76,7 @@ class Maintenance:
         self._history = history
         self._alerts = events.alerts
         self._recorder = events.recorder
+        self._resting = Resting(stores.runs, replay.buffers)
         self._watch = watch
         self._timing = timing
         self._passes = 0
@@ -140,10 +142,11 @@ class Maintenance:
 
     async def maintain(self, run: str) -> None:
         """Do one maintenance pass over a run, even if another process maintains it."""
-        await self._record([run])
+        if run in self._environments.heartbeats.runs():
+            await self._record([run])
         await self._return_lost(run)
-        tick = await self._runs.tick(run)
-        self._collect_expired(run, tick)
+        tick = await self._runs.tick(run, self._resting.last([run])[run])
+        self._note(run, tick)
         await self._do_due_work(run, tick, forget_idle=True)
         await self._look_for_alerts(run)
         if tick.unswept:
@@ -190,12 +193,13 @@ class Maintenance:
         return dict.fromkeys(runs)
 
     async def _tick(self, maintained: Maintained, runs: Sequence[str]) -> dict[str, Tick]:
-        ticks = await self._runs.tick_all(runs, maintained.term)
+        ticks = await self._runs.tick_all(self._resting.last(runs), maintained.term)
         for run, tick in ticks.items():
-            self._collect_expired(run, tick)
+            self._note(run, tick)
         return ticks
 
-    def _collect_expired(self, run: str, tick: Tick) -> None:
+    def _note(self, run: str, tick: Tick) -> None:
+        self._resting.note(run, tick)
         if tick.expired:
             self._expired[run] += tick.expired
 
@@ -204,7 +208,8 @@ class Maintenance:
         names = set(names)
         admission, arrivals, insertion = self._groups.admission, self._groups.arrivals, self._replay.insertion
         failures = self._failures, self._heartbeats, self._ticks, self._histories
-        for known in (admission, arrivals, insertion, self._history, self._alerts, self._recorder, *failures):
+        others = self._resting, self._history, self._alerts, self._recorder
+        for known in (admission, arrivals, insertion, *others, *failures):
             known.keep_only(names)
         self._sweeps = {run: task for run, task in self._sweeps.items() if not task.done()}
         for run in self._expired.keys() - names:
@@ -215,9 +220,9 @@ class Maintenance:
     async def _maintain_all(self, ticks: Mapping[str, Tick]) -> None:
         for run in self._batches.atropos_delivery.runs_to_recheck():
             await self._guarded(run, self._return_lost(run))
-        if any(tick.replay for tick in ticks.values()):
-            await self._evict_if_full()
         self._rounds += 1
+        if ticks or self._rounds % _WATCH_EVERY == 0:  # also those of runs that sleep
+            await self._evict_if_full()
         if self._rounds % _WATCH_EVERY == 0:
             await self._watch.look()
         woken, self._awake = ticks.keys() - self._awake, set(ticks)
@@ -305,3 +310,4 @@ class Maintenance:
             await self._environments.registry.forget_idle(run)
         if not tick.held:
             await self._runs.forget(run)
+        await self._resting.look_ahead(run, tick)

@@ -14,6 +14,7 @@ from benchmarks.results import Results, Table
 
 PROCESSES = 2
 SETTLED_S = 3.0
+CALM_S = 45.0  # after which a run with a lease sleeps
 TINY = Shape(4, 8)
 SENDERS = 4
 SCRAPE_EVERY_S = 1.0
@@ -53,7 +54,13 @@ async def measure_idle(versions: Versions, effort: Effort, results: Results) -> 
             fill(server, effort.runs)
         for _ in range(effort.rounds):
             for server in servers:
-                await one_idle_round(server, effort, results)
+                await one_idle_round(server, f"{effort.runs:,} runs", effort, results)
+        for server in servers:
+            abandon(server, effort.runs)
+        await asyncio.sleep(CALM_S)
+        for _ in range(effort.rounds):
+            for server in servers:
+                await one_idle_round(server, f"{effort.runs:,} runs with a lease and a buffer", effort, results)
 
 
 def fill(server: Server, runs: int) -> None:
@@ -63,7 +70,17 @@ def fill(server: Server, runs: int) -> None:
         server.made("POST", "/v1/runs", json={"name": f"idle-{number}", "batch_size": 128})
 
 
-async def one_idle_round(server: Server, effort: Effort, results: Results) -> None:
+def abandon(server: Server, runs: int) -> None:
+    """Give each run that `fill` made a replay buffer, and a batch whose trainer never ends it."""
+    group = {"id": "group", "tokens": [[1]] * 128, "masks": [[1]] * 128, "scores": [0.0] * 128}
+    for number in range(runs - 1):
+        path = f"/v1/runs/idle-{number}"
+        server.made("PUT", f"{path}/replay", json={})
+        server.made("POST", f"{path}/groups", json={"groups": [group]})
+        server.made("POST", f"{path}/batches", json={"lease_s": 1})
+
+
+async def one_idle_round(server: Server, case: str, effort: Effort, results: Results) -> None:
     """Do nothing for a while."""
     await asyncio.sleep(SETTLED_S)
     await server.settled()
@@ -71,7 +88,7 @@ async def one_idle_round(server: Server, effort: Effort, results: Results) -> No
     await asyncio.sleep(effort.idle_s)
     after, elapsed_s = idle_facts(server), time.perf_counter() - began
     grown = {name: (after[name] - before[name]) / elapsed_s for name in after}
-    server.note(results, IDLE, f"{effort.runs:,} runs", grown)
+    server.note(results, IDLE, case, grown)
 
 
 def idle_facts(server: Server) -> dict[str, float]:

@@ -40,6 +40,14 @@ class ReplayCleanup:
             retired += await self._sweep_ages(run)
         return retired + await self._make_room(run)
 
+    async def next_expiry_ms(self, run: str, settings: ReplaySettings) -> int | None:
+        """Return the run clock at which the oldest chunk is too old; None if that never happens."""
+        if settings.max_age_s is None:
+            return None
+        keys = [key for part in _BY_AGE for key, _ in await self._replay.ranked(run, part, 0, 0)]
+        ages = [entry.chunk.inserted_ms for entry in await self._replay.entries(run, keys) if entry is not None]
+        return min((int(inserted_ms + settings.max_age_s * 1000) + 1 for inserted_ms in ages), default=None)
+
     async def settle(self, run: str, view: ReplayView) -> int:
         """Check all chunks after a change that may concern any of them, if that is still to be done."""
         if view.unsettled is None:

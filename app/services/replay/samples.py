@@ -275,6 +275,11 @@ class ReplaySamples:
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 
+    async def next_deadline_ms(self, run: str, clock_ms: int) -> int | None:
+        """Return the first deadline of a sample or a reservation after a time, run clock; None if there is none."""
+        deadlines = (lease.deadline_ms for lease in await self._samples.leases(run))
+        return min((one for one in deadlines if one > clock_ms), default=None)
+
     async def _end(self, run: str, sample_id: str, lease_id: str, outcome: LeaseOutcome) -> bool:
         """End a sample; False if it had already ended with this outcome."""
 

@@ -28,7 +28,7 @@ from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
 from app.store.runs.lease_codec import lease_text, stored_text
 from app.store.runs.removal import hash_token, part_commands, reset_command
-from app.store.runs.tick import PendingHeartbeats, Tick
+from app.store.runs.tick import NO_TICK, LastTick, PendingHeartbeats, Tick
 from app.store.runs.view import (
     Activity,
     QueueReplies,
@@ -393,15 +393,15 @@ class RunStore:
         ]
         await self._connection.pipeline(commands)
 
-    async def tick(self, run: str) -> Tick:
+    async def tick(self, run: str, last: LastTick = NO_TICK) -> Tick:
         """Advance the run clock, and return what there is to do; a run with nothing to do falls asleep."""
-        return (await self.tick_all([run], None))[run]
+        return (await self.tick_all({run: last}, None))[run]
 
-    async def tick_all(self, runs: Sequence[str], term: int | None) -> dict[str, Tick]:
+    async def tick_all(self, runs: Mapping[str, LastTick], term: int | None) -> dict[str, Tick]:
         """Tick runs in one round trip.
 
         Args:
-            runs: Their names.
+            runs: Their names, each with the last tick of this process.
             term: That of this process, if it maintains runs; None for any. In a later term, nothing happens.
 
         Returns:
@@ -422,8 +422,10 @@ class RunStore:
                 longest_sleep_ms=_LONGEST_SLEEP_MS,
                 awaited_ms=_AWAITED_MS,
                 most_events=self._most_events,
+                looked_ms=last.clock_ms,
+                work_ms=last.work_ms,
             )
-            for run in runs
+            for run, last in runs.items()
         ]
         replies = await self._connection.pipeline(commands)
         return {

@@ -19,14 +19,32 @@ class PendingHeartbeats:
 
 
 @dataclass(frozen=True, slots=True)
+class LastTick:
+    """What the process that ticks a run knows of the tick before.
+
+    Attributes:
+        clock_ms: The run clock then, milliseconds; None if there was no tick.
+        work_ms: The run clock at which leases or the replay buffer need work, if nothing happens; None if not known.
+    """
+
+    clock_ms: int | None = None
+    work_ms: int | None = None
+
+
+NO_TICK = LastTick()
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The state of a run at a tick. A run with nothing to do needs no further read.
 
-    A run sleeps after the tick if there is nothing to do but to forget environments.
+    A run sleeps after the tick if there is nothing to do but to forget environments. One with leases or a replay buffer
+    also needs a `LastTick`.
 
     Attributes:
         clock_ms: The run clock, milliseconds; 0 if the run is not there.
         expired: Members that were silent for too long and were removed: environment and member.
+        calm: Whether nothing has happened since the last tick.
         buffered: Whether groups wait in buffers.
         unreferenced: Whether there are payloads that no index entry names.
         marked_hashes: Whether payloads of a reset are still to be deleted.
@@ -42,6 +60,7 @@ class Tick:
 
     clock_ms: int
     expired: tuple[tuple[int, str], ...]
+    calm: bool = False
     buffered: bool = False
     unreferenced: bool = False
     marked_hashes: bool = False

@@ -90,9 +90,14 @@ def keys_of(manifest: SampleManifest | Missed) -> Sequence[str]:
     return [drawn.key for drawn in manifest.chunks]
 
 
+def moves_on(store: Store) -> ReplayMoves:
+    """The moves on a buffer that the store's run has."""
+    connection = store.connection
+    return ReplayMoves(store, ReplayStore(connection), SampleStore(connection), SnapshotStore(connection))
+
+
 async def replay_moves(store: Store, **settings: Any) -> ReplayMoves:
     """Give the store's run a buffer."""
-    connection = store.connection
-    moves = ReplayMoves(store, ReplayStore(connection), SampleStore(connection), SnapshotStore(connection))
+    moves = moves_on(store)
     assert await moves.replay.put(RUN, ReplaySettings(**settings), 0, 0.0, "", settle=False)
     return moves

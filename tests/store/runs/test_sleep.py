@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 import pytest
 
@@ -10,11 +10,13 @@ from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis import scripts
 from app.store.redis.keys import PROCESSES, RUNS, SERVICE
+from app.store.replay.samples import SampleManifest
 from app.store.runs.processes import Maintained, ProcessStore
-from app.store.runs.tick import PendingHeartbeats, Tick
+from app.store.runs.tick import NO_TICK, LastTick, PendingHeartbeats, Tick
 from lachesis.wire.errors import StoreRefused
+from tests.services.replay.moves import fragment
 from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
-from tests.store.replay.moves import replay_moves
+from tests.store.replay.moves import moves_on, replay_moves
 
 Step = Callable[[Store], Awaitable[object]]
 US, OTHER = "host/1/us", "host/2/other"
@@ -34,8 +36,8 @@ async def serve_for(store: Store, ms: int) -> None:
 
 
 async def fall_asleep(store: Store) -> None:
-    """Let the run sleep."""
-    await store.tick()
+    """Let the run sleep, also if it has leases or a replay buffer."""
+    await tick_again(store, HOUR_MS)
     assert not await is_due(store)
 
 
@@ -115,6 +117,54 @@ async def test_a_run_is_ticked_while_anything_can_expire(store: Store, make: Ste
         assert await is_due(store)
 
 
+WITH_WORK_LATER = {name: BUSY[name] for name in ("a lease", "a replay buffer")}
+
+
+async def tick_again(store: Store, in_ms: int | None, between: Step | None = None) -> None:
+    """Tick twice. The second tick knows in which time leases and the buffer need work."""
+    clock_ms = (await store.tick()).clock_ms
+    if between is not None:
+        await between(store)
+    await store.runs.tick(RUN, LastTick(clock_ms, None if in_ms is None else clock_ms + in_ms))
+
+
+@pytest.mark.parametrize("make", WITH_WORK_LATER.values(), ids=WITH_WORK_LATER)
+async def test_a_run_sleeps_until_its_leases_and_its_buffer_need_work(store: Store, make: Step) -> None:
+    await make(store)
+    await tick_again(store, 600_000)
+    assert not await is_due(store)
+    await serve_for(store, 540_000)
+    assert not await is_due(store)
+    await serve_for(store, 120_000)
+    assert await is_due(store)
+
+
+STAYING_AWAKE: dict[str, tuple[int | None, Step | None]] = {
+    "nobody knows when": (None, None),
+    "it is soon": (20_000, None),
+    "it is late": (-20_000, None),
+    "something has happened": (HOUR_MS, lambda store: store.pass_time(1)),
+}
+
+
+@pytest.mark.parametrize("make", WITH_WORK_LATER.values(), ids=WITH_WORK_LATER)
+@pytest.mark.parametrize(("in_ms", "between"), STAYING_AWAKE.values(), ids=STAYING_AWAKE)
+async def test_a_run_whose_leases_or_buffer_may_need_work_stays_awake(
+    store: Store, make: Step, in_ms: int | None, between: Step | None
+) -> None:
+    await make(store)
+    await tick_again(store, in_ms, between)
+    assert await is_due(store)
+
+
+async def test_a_tick_says_whether_anything_has_happened_since_the_last_one(store: Store) -> None:
+    first = await store.runs.tick(RUN)
+    second = await store.runs.tick(RUN, LastTick(first.clock_ms))
+    await store.pass_time(1)
+    third = await store.runs.tick(RUN, LastTick(second.clock_ms))
+    assert (first.calm, second.calm, third.calm) == (False, True, False)
+
+
 @pytest.mark.parametrize(
     ("what", "fact"),
     [
@@ -148,6 +198,19 @@ async def _refused(store: Store) -> None:
         await store.admit(encoded())
 
 
+async def _change_lease(store: Store) -> None:
+    (lease,) = (await store.view()).leases
+    assert await store.batches.change(RUN, lease, replace(lease, state="returned"))
+
+
+async def _with_chunk(store: Store) -> None:
+    await (await replay_moves(store, fragments_per_chunk=1)).insert(fragment(0))
+
+
+async def _sample(store: Store) -> None:
+    assert isinstance(await moves_on(store).take(0), SampleManifest)
+
+
 WAKING: dict[str, tuple[Step, Step]] = {
     "a submission": (lambda store: store.tick(), lambda store: store.admit(encoded())),
     "a refused submission": (lambda store: store.tick(), _refused),
@@ -157,6 +220,8 @@ WAKING: dict[str, tuple[Step, Step]] = {
         lambda store: store.tick(),
         lambda store: store.runs.record_heartbeats({RUN: PendingHeartbeats({0: 1})}),
     ),
+    "a lease is changed": (_leased, _change_lease),
+    "a sample is taken": (_with_chunk, _sample),
     "a kept batch is released": (_kept, lambda store: store.batches.release_kept(RUN, ["batch1"])),
     "a reset": (lambda store: store.admit(encoded()), lambda store: store.runs.reset(RUN, "token")),
     "a trainer waits": (lambda store: store.tick(), lambda store: store.runs.note_waiting(RUN)),
@@ -220,9 +285,9 @@ async def test_a_tick_of_an_earlier_term_changes_nothing(store: Store) -> None:
     await processes.beat(OTHER)
     await store.pass_time(2 * HOUR_MS)
     before = await store.redis.hgetall(KEYS.run)  # type: ignore[misc]
-    assert await store.runs.tick_all([RUN], 1) == {}
+    assert await store.runs.tick_all({RUN: NO_TICK}, 1) == {}
     assert await store.redis.hgetall(KEYS.run) == before  # type: ignore[misc]
-    assert (await store.runs.tick_all([RUN], 2))[RUN].expired == ((0, "silent"),)
+    assert (await store.runs.tick_all({RUN: NO_TICK}, 2))[RUN].expired == ((0, "silent"),)
 
 
 async def test_a_run_that_is_forgotten_is_not_due(store: Store) -> None:

@@ -6,6 +6,7 @@
 -- from 1 of the draws that gave a chunk}: draw more.
 -- Cost: O(d log m), d the draws, m the chunks held.
 --
+-- include clock
 -- include rows
 -- include bulk
 -- include replay_keys
@@ -45,6 +46,7 @@ if #found < most then
   for n, drawn in ipairs(found) do taken[n] = drawn.number end
   return {'short', taken}
 end
+advance_clock(RUN)
 local manifest, chunks = {}, {}
 for n, drawn in ipairs(found) do
   local chunk = drawn.chunk

@@ -2,7 +2,8 @@
 -- tick: advance the run clock, expire silent members, and return what there is to do; a run with nothing to do sleeps.
 --
 -- A run that sleeps is not ticked until something wakes it (`clock`), or until the time comes at which it has to forget
--- something.
+-- something. A run with leases or a replay buffer may have other work at some time. It sleeps only if the process that
+-- ticks it knows that time, and if nothing has happened since.
 --
 -- Returns {run clock in ms, list of the members that expired, list of the fields of `Tick` that are true}. If there is
 -- no such run (it was forgotten, or does not exist yet), it returns {0, {}, {}} and stores nothing. {} if another
@@ -41,6 +42,8 @@ local shortest_sleep_ms = ARGV[6]
 local longest_sleep_ms = ARGV[7]
 local awaited_ms = ARGV[8]  -- how long a run stays awake after a trainer got no batch
 local most_events = ARGV[9]  -- about how many events to keep
+local looked_ms = ARGV[10]  -- run clock at the last tick of the process that ticks, or '' before its first
+local work_ms = ARGV[11]  -- run clock at which leases or the replay buffer need work if nothing happens, or '': unknown
 -- include clock
 -- include members
 -- include expire_members
@@ -50,6 +53,7 @@ local most_events = ARGV[9]  -- about how many events to keep
 
 if term ~= '' and redis.call('HGET', SERVICE, 'term') ~= term then return {} end
 if redis.call('EXISTS', RUN) == 0 then return {0, {}, {}} end
+local calm = redis.call('HGET', RUN, 'clock_ms') == looked_ms
 local clock = advance_clock(RUN)
 local expired = expire_members(m, clock - member_ttl_ms)
 local due_ms, facts = next_due(), {}
@@ -62,14 +66,19 @@ end
 note('buffered', redis.call('EXISTS', BUFFERS) == 1)
 note('unreferenced', redis.call('EXISTS', UNREFERENCED) == 1)
 note('marked_hashes', redis.call('EXISTS', MARKED_HASHES) == 1)
-note('leased', redis.call('EXISTS', LEASE_STATES) == 1)
 note('due', due_ms <= clock)
 note('aging', redis.call('EXISTS', GROUPS) == 1 and redis.call('HGET', RUN, 'aging') == '1')
-note('replay', redis.call('EXISTS', REPLAY) == 1)
 note('loading', redis.call('EXISTS', CURRICULA_LOADING) == 1)
 note('unswept', redis.call('HEXISTS', RUN, 'unswept') == 1)
 local busy = redis.call('EXISTS', MEMBERS_HEARD) + #expired + record_drops(clock) + #facts
 if clock - (redis.call('HGET', RUN, 'waited_ms') or -awaited_ms) < tonumber(awaited_ms) then busy = busy + 1 end
+if redis.call('EXISTS', LEASE_STATES, REPLAY) > 0 then
+  local known = calm and work_ms ~= '' and work_ms - clock >= tonumber(shortest_sleep_ms)
+  if known then due_ms = math.min(due_ms, work_ms) else busy = busy + 1 end
+end
+note('calm', calm)
+note('leased', redis.call('EXISTS', LEASE_STATES) == 1)
+note('replay', redis.call('EXISTS', REPLAY) == 1)
 note('environments', redis.call('EXISTS', ENVIRONMENTS) == 1)
 local held = redis.call('HEXISTS', RUN, 'config') + redis.call('EXISTS', ENVIRONMENTS, KNOWN, BUFFERS, UNREFERENCED,
   MARKED_HASHES, LEASE_STATES, ENDED, REPLAY, GROUPS, CURRICULA_LOADING, MEMBERS, MEMBERS_HEARD, MEMBER_COUNTS, RUNNING,
