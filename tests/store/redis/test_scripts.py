@@ -126,6 +126,23 @@ def test_scripts_publish_the_words_that_waiting_requests_listen_for() -> None:
     assert published >= LEASE_NEWS | TURN_NEWS
 
 
+WORK = re.compile(
+    r"'(?:ZADD|SADD|HSET)', "
+    r"(?:unreferenced|marked_hashes|lease_states|sample_states|due|members_heard|curricula_loading),",
+    re.IGNORECASE,
+)
+WITHOUT_WAKING = {
+    "mark_abandoned_payloads": "maintenance calls it, and deletes the payloads at once",
+    "delete_strays": "the request that deletes a run calls it, and deletes the payloads at once",
+}
+
+
+@pytest.mark.parametrize("one", [one for one in ALL if WORK.search(one.source)], ids=lambda one: one.name)
+def test_a_script_that_leaves_work_for_maintenance_wakes_the_run(one: Script) -> None:
+    calls = re.findall(r"(?<!function )advance_clock\(", one.source)
+    assert bool(calls) != (one.name in WITHOUT_WAKING)
+
+
 @each_script
 async def test_redis_compiles_it(redis_client: Redis, one: Script) -> None:
     assert await redis_client.script_load(one.source) in (one.digest, one.digest.encode())

@@ -5,6 +5,7 @@
 -- 0 if the buffer has another revision.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
+-- include clock
 -- include rows
 -- include bulk
 -- include replay_keys
@@ -29,6 +30,7 @@ for _, id in ipairs(chunk_ids) do
     done = done + 1
   end
 end
+if done > 0 then advance_clock(RUN) end
 write_changes()
 redis.call('PUBLISH', RUN, 'retired')
 return done

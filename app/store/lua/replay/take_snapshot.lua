@@ -5,9 +5,10 @@
 -- nothing has changed.
 -- Cost: O(m), m the chunks and fragments held. Redis serves no other request during that time.
 --
+-- include clock
 -- include rows
 -- include replay_places
-local RUN = KEYS[1]  -- hash: policy version
+local RUN = KEYS[1]  -- hash: run clock, policy version
 local MARKED_HASHES = KEYS[2]  -- set: tokens of marked hashes
 local decided_on = ARGV[1]  -- revision that the decision is based on
 local policy_version = ARGV[2]  -- that the decision is based on
@@ -24,6 +25,7 @@ if taken[1] == string.format('%.0f', decided_on + 1) and taken[2] == name then
 end
 if redis.call('HGET', buffer.replay, 'revision') ~= decided_on then return {} end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= policy_version then return {} end
+advance_clock(RUN)
 for i, token in ipairs(tokens) do empty_place(places[2 + i], token, MARKED_HASHES) end
 -- The revision identifies a snapshot. The buffer has this revision at no other time.
 local revision = redis.call('HINCRBY', buffer.replay, 'revision', 1)
