@@ -188,7 +188,10 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             InvalidField: A value is wrong; ``errors`` says where.
             NotSent: The service refused groups that were submitted earlier. Submit this group again.
             RunNotFound: The run was deleted.
+            TypeError: It is not a `Group`.
         """
+        if not isinstance(group, Group):
+            raise TypeError(f"group: should be Group(tokens=..., masks=..., scores=...), not {group!r:.80}")
         parcel = Parcel(group.id, group.packed(None), trace_headers(), group.item is not None)
         async with self._changed:
             await self._changed.wait_for(lambda: self._broken or self._outbox.has_room(len(parcel.payload)))

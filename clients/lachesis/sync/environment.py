@@ -157,6 +157,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
             InvalidField: A value is wrong; ``errors`` says where.
             NotSent: The service refused groups that were submitted earlier. Submit this group again.
             RunNotFound: The run was deleted.
+            TypeError: It is not a `Group`.
         """
         return self._portal.run(self._async.submit(group))
 

@@ -303,6 +303,13 @@ async def test_a_refused_group_is_named_and_the_others_arrive(run: Settings, tra
     assert (await counts(trainer))["queued"] == 3
 
 
+async def test_groups_are_submitted_as_groups(run: Settings) -> None:
+    said = re.escape("group: should be Group(tokens=..., masks=..., scores=...), not {'tokens': [[1]]}")
+    async with AsyncEnvironment("gsm8k", run) as environment:
+        with pytest.raises(TypeError, match=said):
+            await environment.submit({"tokens": [[1]]})  # type: ignore[arg-type]
+
+
 async def test_a_group_beyond_the_services_limit_is_named(run: Settings, redis_url: str) -> None:
     async with running_service(redis_url, max_body_bytes=100_000) as small:
         settings = Settings(url=str(small.base_url), run="math")
