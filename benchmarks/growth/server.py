@@ -71,6 +71,7 @@ class Server:
         self.find_processes()
         self.redis = redis.Redis(unix_socket_path=str(folder / "data" / "redis" / "redis.sock"))
         self._callers: list[HttpCaller] = []
+        self._client = httpx.Client(timeout=_ENOUGH_S, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def dial(self) -> HttpCaller:
         """Open a connection."""
@@ -98,7 +99,7 @@ class Server:
     def http(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Call it outside of what is measured."""
         given = {"headers": self.service.headers} | options
-        return httpx.request(method, f"{self.service.url}{path}", timeout=_ENOUGH_S, trust_env=False, **given)
+        return self._client.request(method, f"{self.service.url}{path}", **given)
 
     def made(self, method: str, path: str, **options: Any) -> Any:
         """Call it outside of what is measured, and return the JSON it answers with; None without a body."""
