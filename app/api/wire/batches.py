@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from app.core.batches.leases import Lease, LeasedGroup, seconds_left
+from app.core.ranks.sharding import Sharding
 from app.services.batches.listing import BatchPage
 from app.store.batches.records import RecordedBatch
 from lachesis.wire.batches import (
@@ -109,8 +110,13 @@ def _ranks(batch: RecordedBatch) -> RankLoads | None:
         imbalance=ranks.imbalance,
         bound=ranks.bound,
         taken_by=[] if sharding is None else list(sharding.taken),
-        acknowledged_by=[] if sharding is None else list(sharding.acknowledged),
+        acknowledged_by=[] if sharding is None else _acknowledged_by(sharding, batch.is_kept),
     )
+
+
+def _acknowledged_by(sharding: Sharding, is_kept: bool) -> list[int]:
+    """Return the ranks that have acknowledged. The lease of a kept batch is as it was before the last of them did."""
+    return sorted({*sharding.acknowledged, *(sharding.awaited if is_kept else ())})
 
 
 def _group(group: LeasedGroup, page: BatchPage) -> GroupInBatch:

@@ -167,7 +167,9 @@ class RankLoads(BaseModel):
     taken_by: list[int] = Field(
         description="Ranks that have got their shard. Empty once the batch is neither leased nor kept."
     )
-    acknowledged_by: list[int] = Field(description="Ranks that have acknowledged their shard.")
+    acknowledged_by: list[int] = Field(
+        description="Ranks that have acknowledged their shard. Empty once the batch is neither leased nor kept."
+    )
 
 
 class ListedBatch(BaseModel):

@@ -93,6 +93,24 @@ async def test_loads_of_ranks_are_those_of_their_shards(client: httpx.AsyncClien
     assert (ranks["cost"], ranks["taken_by"], ranks["acknowledged_by"]) == ("tokens", [0, 1], [])
 
 
+@pytest.mark.parametrize(("ended_by", "ranks"), [("all", [1, 0]), ("rank_0", [0])])
+async def test_a_kept_batch_names_all_ranks_whose_acknowledgements_ended_it(
+    client: httpx.AsyncClient, ended_by: str, ranks: list[int]
+) -> None:
+    """The lease that is kept with the batch does not have the last acknowledgement."""
+    await make_run(client, batch_size=4)
+    await submit(client, *(group(f"g{n}") for n in range(2)))
+    query: dict[str, str | int] = {"world_size": 2, "ended_by": ended_by}
+    shards = {
+        rank: (await client.post(f"{RUN}/batches", params=query | {"rank": rank}, json={})).json() for rank in range(2)
+    }
+    for rank in ranks:
+        body = {"lease": shards[rank]["lease"], "rank": rank}
+        assert (await client.post(f"{RUN}/batches/{shards[rank]['batch']}/ack", json=body)).status_code == 200
+    (listed,) = await recent(client)
+    assert (listed["state"], listed["ranks"]["acknowledged_by"]) == ("kept", sorted(ranks))
+
+
 async def test_old_batches_are_forgotten_and_those_in_use_come_last(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2, keep_batches=0, max_deliveries=1)
     await submit(client, "stuck")
