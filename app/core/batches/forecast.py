@@ -1,6 +1,7 @@
 """Forecast when a batch should form, at the rates at which groups arrive."""
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from app.core.model import NotReady
 from lachesis.wire.blockers import Blocker
@@ -33,25 +34,31 @@ def rates(samples: Sequence[Sample]) -> dict[int, float]:
     return {environment: max(0, total - oldest.get(environment, 0)) / seconds for environment, total in newest.items()}
 
 
-def expected_s(not_ready: NotReady, arriving: Mapping[int, float], gone: Collection[int] = ()) -> float | None:
+def expected_s(
+    not_ready: NotReady,
+    arriving: Mapping[int, float],
+    gone: Collection[int] = (),
+    silent_s: Mapping[int, float] = MappingProxyType({}),
+) -> float | None:
     """Return the seconds until the missing sequences should have arrived, or None if that is unknown.
+
+    An environment that has sent nothing for longer than it usually needs is expected to be silent as long again.
 
     Args:
         not_ready: Why there is no batch now.
         arriving: Sequences per second, by environment. An environment without an entry is not known to send any.
-        gone: The environments that are no longer alive. They send nothing, whatever they sent until now.
+        gone: The environments that send nothing, whatever they sent until now.
+        silent_s: For how long environments have sent nothing, seconds.
     """
     if not_ready.blocker not in _SHORTAGES:
         return None
     left_out = {*gone, *not_ready.at_maximum}
-    arriving = {environment: rate for environment, rate in arriving.items() if environment not in left_out}
+    arriving = {key: rate for key, rate in arriving.items() if rate > 0 and key not in left_out}
+    if not arriving or not not_ready.missing_by_environment.keys() <= arriving.keys():
+        return None
     waits = [
-        _wait(missing, arriving.get(environment, 0.0))
-        for environment, missing in not_ready.missing_by_environment.items()
+        max(missing / arriving[key], silent_s.get(key, 0.0))
+        for key, missing in not_ready.missing_by_environment.items()
     ]
-    waits.append(_wait(not_ready.missing_sequences, sum(arriving.values())))
-    return None if None in waits else max(wait for wait in waits if wait is not None)
-
-
-def _wait(missing: int, rate: float) -> float | None:
-    return missing / rate if rate > 0 else None
+    silent = min(silent_s.get(key, 0.0) for key in arriving)
+    return max([*waits, not_ready.missing_sequences / sum(arriving.values()), silent])

@@ -164,9 +164,16 @@ class RunView(DemandView):
 
     @property
     def gone_senders(self) -> frozenset[int]:
-        """The environments that have sent groups and are no longer alive."""
+        """The environments that have sent groups and send no more: no longer alive, or their intake is paused."""
+        if self.policy.intake_paused:
+            return frozenset(self.sent)
         alive = self.live.records
         return frozenset(sender for sender in self.sent if sender in self.environments and sender not in alive)
+
+    @property
+    def silent_s(self) -> dict[int, float]:
+        """For how long each environment has sent nothing, seconds."""
+        return {key: max(0, self.clock_ms - sent.last_ms) / 1000 for key, sent in self.sent.items()}
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:

@@ -72,7 +72,8 @@ class Diagnostics:
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
         """Return the seconds until a batch should form at the present arrival rates; None if that is unknown."""
-        return expected_s(not_ready, self._arrivals.rates(run), self._arrivals.gone(run))
+        arrivals = self._arrivals
+        return expected_s(not_ready, arrivals.rates(run), arrivals.gone(run), arrivals.silent_s(run))
 
     def rates(self, run: str) -> Mapping[int, float]:
         """Return the known arrival rates of environments: trainable sequences per second."""
@@ -134,7 +135,7 @@ class Diagnostics:
         return replace(
             ready,
             not_ready=why,
-            expected_s=expected_s(why, ready.rates, view.gone_senders),
+            expected_s=expected_s(why, ready.rates, view.gone_senders, view.silent_s),
             relaxes_s=None if left_ms is None else left_ms / 1000,
         )
 

@@ -17,7 +17,8 @@ class _ArrivalCount:
     """The counts of a run at a time on its clock, milliseconds: sequences by environment, and groups.
 
     Attributes:
-        gone: The environments that are no longer alive then.
+        gone: The environments that sent groups and send no more then.
+        silent_s: For how long each environment has sent nothing then, seconds.
     """
 
     first_epoch: int
@@ -25,6 +26,7 @@ class _ArrivalCount:
     sequences: Mapping[int, int]
     arrived: Arrived
     gone: Collection[int]
+    silent_s: Mapping[int, float]
 
 
 class Arrivals:
@@ -49,14 +51,18 @@ class Arrivals:
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
             if looks and looks[-1].first_epoch != view.first_epoch:
                 looks.clear()
-            looks.append(_ArrivalCount(view.first_epoch, view.clock_ms, sequences, _arrived(view), gone))
+            looks.append(_ArrivalCount(view.first_epoch, view.clock_ms, sequences, _arrived(view), gone, view.silent_s))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return the known arrival rates of environments over at most the last minute, sequences per second."""
         return rates([(look.clock_ms, look.sequences) for look in self._looks[run]]) if run in self._looks else {}
 
+    def silent_s(self, run: str) -> Mapping[int, float]:
+        """Return for how long environments had sent nothing when the counts were last recorded, seconds."""
+        return self._looks[run][-1].silent_s if run in self._looks else {}
+
     def gone(self, run: str) -> Collection[int]:
-        """Return the environments that sent groups and were no longer alive when the counts were last recorded."""
+        """Return the environments that sent groups and sent no more when the counts were last recorded."""
         return self._looks[run][-1].gone if run in self._looks else ()
 
     def lately(self, run: str, view: RunView) -> Arrived:

@@ -58,3 +58,12 @@ def test_environments_that_are_gone_send_nothing_whatever_they_sent() -> None:
     assert expected_s(short(30), arriving, {1}) == 15.0
     assert expected_s(short(30), arriving, {0, 1}) is None
     assert expected_s(short(0, env0=8), arriving, {0}) is None
+
+
+def test_an_environment_that_fell_silent_is_not_expected_at_once() -> None:
+    """It may have died: its rate over the last minute says nothing yet."""
+    arriving = {0: 4.0, 1: 4.0}
+    assert expected_s(short(0, env0=4), arriving, (), {0: 0.5, 1: 45.0}) == 1.0
+    assert expected_s(short(0, env0=4), arriving, (), {0: 45.0, 1: 0.5}) == 45.0
+    assert expected_s(short(8), arriving, (), {0: 45.0, 1: 0.5}) == 1.0, "the other one sends what is missing"
+    assert expected_s(short(8), arriving, (), {0: 45.0, 1: 30.0}) == 30.0

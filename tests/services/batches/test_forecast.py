@@ -53,3 +53,17 @@ async def test_a_new_run_is_not_forecast_by_a_deleted_one_of_its_name(
             await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
             assert await expected_s(services) is not None
             await services.runs.administration.delete(RUN)
+
+
+async def test_nothing_is_expected_while_intake_is_paused(process: Callable[..., Process], redis_client: Redis) -> None:
+    services, _ = process()
+    await services.runs.administration.create(RUN, config(64), Policy())
+    math = (await join(services)).environment
+    assert await expected_s(services) is None, "nothing came yet"
+    await services.groups.native.submit(RUN, [encoded(2, 1, math)._replace(given_id="g")])
+    await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
+    assert await expected_s(services) is not None
+    await services.runs.administration.change(RUN, {"intake_paused": True})
+    await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
+    assert await expected_s(services) is None
+    assert (await services.batches.diagnostics.of(RUN)).expected_s is None
