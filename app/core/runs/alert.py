@@ -73,8 +73,17 @@ def _minimums(view: RunView) -> dict[int, int]:
 
 def _scarce_detail(view: RunView, key: int, since_ms: int, minimum: int) -> str:
     left_ms = relaxed_in_ms(view, since_ms)
-    ends = "forever, because relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
+    ends = "while it is live: relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
     waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
     seconds = (view.clock_ms - since_ms) / 1000
     part = "its minimum" if minimum else "its part of a batch"
-    return f"{view.named(key)} has sent too little for {part} for {seconds:.0f} s: batches {waits}"
+    return f"{view.named(key)} has sent too little for {part} for {seconds:.0f} s: batches {waits}{_silence(view, key)}"
+
+
+def _silence(view: RunView, key: int) -> str:
+    """Return when an environment without a sign of life stops counting as live. SDK workers send one each 10 s."""
+    silent_s = (view.clock_ms - view.environments[key].last_seen_ms) / 1000
+    ttl_s = view.environment_ttl_ms / 1000
+    if silent_s < ttl_s / 4:
+        return ""
+    return f". It gave its last sign of life {silent_s:.0f} s ago, and is live for {ttl_s:.0f} s after it"

@@ -34,6 +34,15 @@ def test_the_alert_names_the_minimum_only_where_there_is_one() -> None:
     assert free.startswith("environment 1 (env1_0) has sent too little for its part of a batch for 60 s: batches wait")
 
 
+def test_the_alert_says_when_a_silent_environment_is_no_longer_live() -> None:
+    """Without a sign of life it is probably dead, and its minimum ends by itself."""
+    view = waiting_for(1, 0.5)
+    assert detail_of(view).endswith("60 s: batches wait while it is live: relax_scarce_after_s is null")
+    silent = environment(1, heard_ms=NOW_MS - 50_000, min_share=0.5)
+    view = replace(view, environments={**view.environments, 1: silent}, environment_ttl_ms=120_000)
+    assert detail_of(view).endswith("It gave its last sign of life 50 s ago, and is live for 120 s after it")
+
+
 def test_a_long_name_leaves_room_for_what_the_alert_says() -> None:
     view = waiting_for(1, 0.5)
     view = replace(view, environments={**view.environments, 1: replace(view.environments[1], name="n" * 4096)})
