@@ -21,7 +21,7 @@ from lachesis._transport.protocol import Call, get_json, model_reader
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
 from lachesis._version import sdk_version
-from lachesis.errors import LachesisError, ServiceError, UntrustedCertificate
+from lachesis.errors import LachesisError, PermissionDenied, ServiceError, UntrustedCertificate
 from lachesis.wire.address import without_password
 from lachesis.wire.printable import counted, printable
 from lachesis.wire.status import RunStatus
@@ -128,6 +128,7 @@ class _PingResult:
     answered_ms: float | None = None
     ready: bool = False
     run: RunStatus | None = None
+    note: str | None = None
 
     def as_json(self) -> str:
         """Return it in one line."""
@@ -142,6 +143,8 @@ class _PingResult:
             _say("ready: Redis answers")
         if self.run is not None:
             _say(_described(self.run))
+        if self.note is not None:
+            _say(self.note)
         if self.error is not None:
             _say(self.error, self.code)
 
@@ -167,6 +170,8 @@ async def _ping(settings: Settings, sender: Sender, with_run: bool) -> _PingResu
             if with_run:
                 found = await sender.send(RunCalls(settings.run).status())
                 answer = replace(answer, run=found)
+        except PermissionDenied:  # a worker's token: all that it can ask is well
+            return replace(answer, note=f"run {settings.run}: the role of this token may not read its status")
         except LachesisError as error:
             return replace(answer, code=code_of(error), error=f"not well: {error}")
     return answer

@@ -1,6 +1,7 @@
 """Tokens of the SDK, against a service that asks for them."""
 
 import asyncio
+import json
 import logging
 import traceback
 from collections.abc import AsyncIterator
@@ -91,6 +92,16 @@ async def test_an_atropos_environment_sends_the_token_with_groups_in_binary(
 
 async def test_a_refused_token_has_an_exit_code_of_its_own(url: str, operator: str) -> None:
     assert [(await ping(url, "--run", "none", LACHESIS_TOKEN=token))[0] for token in (CANARY, operator)] == [4, 1]
+
+
+async def test_the_token_of_a_worker_can_ask_whether_the_service_is_well(url: str, tokens: TokenAdministration) -> None:
+    """Workers have `LACHESIS_RUN`, but may not read the status of the run."""
+    _, worker = await tokens.create(NewToken("environment", ("math",)), None)
+    code, out, err = await ping(url, LACHESIS_TOKEN=worker, LACHESIS_RUN="math")
+    assert (code, err, out.splitlines()[-1]) == (0, "", "run math: the role of this token may not read its status")
+    code, out, _ = await ping(url, "--json", LACHESIS_TOKEN=worker, LACHESIS_RUN="math")
+    found = json.loads(out)
+    assert (code, found["ready"], found["run"], found["error"]) == (0, True, None, None)
 
 
 async def test_a_rotated_file_is_read_again(url: str, tokens: TokenAdministration, tmp_path: Path) -> None:
