@@ -126,6 +126,28 @@ async def test_environments_of_atropos_are_held_back_and_lose_nothing(client: ht
     assert len((await taken_by_atropos(client, base)).json()["batch"]) == 1
 
 
+async def test_no_environment_starts_groups_for_an_archived_run(client: httpx.AsyncClient) -> None:
+    """The run would refuse them, and their rollouts would be lost."""
+    base = "/runs/run/atropos"
+    await make_run(client, batch_size=2)
+    await taken_by_atropos(client, base)
+    asked = {"max_token_length": 512, "desired_name": "code", "weight": 1.0, "group_size": 2}
+    joined = (await client.post(f"{base}/register-env", json=asked)).json()["env_id"]
+    settings = Settings(url=str(client.base_url), run="run")
+    async with AsyncEnvironment("math", settings) as environment:
+        await change_run(client, archived=True)
+        granted = await environment.credits()
+        assert (granted.credits_groups, granted.reason) == (0, "the run is archived, so no group may start")
+        with pytest.raises(NoPermit, match="archived"):
+            async with environment.permit(wait_s=1):
+                raise AssertionError
+        pace = (await client.get(f"{base}/status-env", params={"env_id": joined})).json()
+        assert (pace["unallocated_fraction"], pace["self_queue_size"]) == (-1.0, 1_000_000_000)
+        await change_run(client, archived=False)
+        async with environment.permit(wait_s=10):
+            pass
+
+
 async def taken_by_atropos(client: httpx.AsyncClient, base: str) -> httpx.Response:
     reply = await client.get(f"{base}/batch")
     assert reply.status_code == 200

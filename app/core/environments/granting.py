@@ -23,7 +23,6 @@ from lachesis.wire.errors import RunNotFound
 _MOST_UNCERTAIN = 2
 """Limit of an environment's queued, leased and running sequences, in horizons. Above it, the run asks the environment
 only for groups of its declared size."""
-_INTAKE_PAUSED = "an operator has paused intake, so no group may start"
 NO_ENVIRONMENT = "no environment has joined"
 """How the sentence begins that asks for a first environment. The operators' page looks for it (`lib/health.js`)."""
 
@@ -164,8 +163,8 @@ class Demand:
 
     def _refusal(self, caller: int) -> str | None:
         """Return why an environment may start nothing, whatever is queued. None if credits decide."""
-        if self.view.policy.intake_paused:
-            return _INTAKE_PAUSED
+        if self.view.intake_closed is not None:
+            return self.view.intake_closed
         if self._horizon == 0:
             return awaited_version(self.view)
         group_size, limit = max(1, self._alive[caller].group_size), limit_of(caller, self._batch_size, self._limits)
@@ -180,7 +179,7 @@ class Demand:
 
     def _may_complete(self, caller: int, more_groups: int) -> bool:
         """Return whether no environment has credits to start a group. Then one may have to complete a batch."""
-        if self.view.policy.intake_paused:
+        if self.view.intake_closed is not None:
             return False
         return self._nobody_may_start(caller, self._usable_sequences(caller, more_groups))
 
@@ -206,8 +205,8 @@ class Demand:
 
         Call this method if a trainer that asks now gets no batch.
         """
-        if self.view.policy.intake_paused:
-            return _INTAKE_PAUSED
+        if self.view.intake_closed is not None:
+            return self.view.intake_closed
         if self._live_leases:
             return self._who_holds_batches()
         if not self.view.environments:  # groups may come without one

@@ -56,7 +56,7 @@ class Pacing:
         fitting = view.fitting_lanes
         self._environments = view.environments
         self._step = view.step
-        self._paused = view.policy.intake_paused
+        self._paused = view.intake_closed is not None
         self._bounds = view.bounds
         self._waiting: dict[int | None, int] = {}
         for (environment, size), count in fitting.items():

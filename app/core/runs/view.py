@@ -98,6 +98,13 @@ class QueueView:
         return self.config.batch_size
 
     @property
+    def intake_closed(self) -> str | None:
+        """Why no environment may start a group, whatever is queued; None if groups may start."""
+        if self.policy.archived:
+            return "the run is archived, so no group may start"
+        return "an operator has paused intake, so no group may start" if self.policy.intake_paused else None
+
+    @property
     def live(self) -> LiveEnvironments:
         """The environments that are alive: only these bind."""
         return live(self.environments, self.clock_ms, self.environment_ttl_ms)
@@ -164,8 +171,8 @@ class RunView(DemandView):
 
     @property
     def gone_senders(self) -> frozenset[int]:
-        """The environments that have sent groups and send no more: no longer alive, or their intake is paused."""
-        if self.policy.intake_paused:
+        """The environments that have sent groups and send no more: no longer alive, or no group may start."""
+        if self.intake_closed is not None:
             return frozenset(self.sent)
         alive = self.live.records
         return frozenset(sender for sender in self.sent if sender in self.environments and sender not in alive)

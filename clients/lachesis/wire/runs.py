@@ -207,7 +207,7 @@ class RunSettings(RunFilters, RunLimitSettings):
     archived: bool = Field(
         default=False,
         description="Whether the run is archived. An archived run keeps its data, and refuses groups and requests for "
-        "batches (`run_archived`).",
+        "batches (`run_archived`). Environments get no credits.",
     )
 
 
