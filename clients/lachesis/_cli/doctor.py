@@ -32,6 +32,7 @@ from lachesis.errors import (
 )
 from lachesis.wire.address import is_readable_by_others, split_run, without_password
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
+from lachesis.wire.printable import counted
 from lachesis.wire.states import EVERY_WRITE
 from lachesis.wire.version import ServiceVersion
 
@@ -217,4 +218,6 @@ async def _run(settings: Settings, sender: Sender) -> AsyncIterator[Finding]:
     for trouble in troubles:
         yield problem("run", trouble, f"lachesis explain {settings.run}")
     if not troubles:
-        yield ok("run", f"{settings.run}: step {found.current_step}, {found.groups.queued} groups queued, no warning")
+        waits = "" if found.blocked is None else f"; no batch yet: {found.blocked.detail}"
+        queued = counted(found.groups.queued, "group")
+        yield ok("run", f"{settings.run}: step {found.current_step}, {queued} queued, no warning{waits}")

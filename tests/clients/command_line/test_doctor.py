@@ -102,6 +102,16 @@ async def test_a_missing_run_and_a_run_that_cannot_work_are_noticed(run: Setting
     assert code == 1
 
 
+async def test_a_run_without_a_batch_says_what_is_missing(run: Settings) -> None:
+    """Nothing is wrong with it: it waits."""
+    code, found = await examined(LACHESIS_URL=run.url)
+    assert (code, found["run"]["state"]) == (0, "ok")
+    assert found["run"]["detail"] == (
+        "math: step 0, 0 groups queued, no warning; no batch yet: a batch needs 2 sequences; the queue has 0 that fit; "
+        "no environment has joined: start one"
+    )
+
+
 async def test_a_run_is_checked_only_if_it_is_named(settings: Settings) -> None:
     """The service has no run, neither `default` nor another."""
 
