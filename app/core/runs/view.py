@@ -178,11 +178,6 @@ class RunView(DemandView):
         return frozenset(sender for sender in self.sent if sender in self.environments and sender not in alive)
 
     @property
-    def silent_s(self) -> dict[int, float]:
-        """For how long each environment has sent nothing, seconds."""
-        return {key: max(0, self.clock_ms - sent.last_ms) / 1000 for key, sent in self.sent.items()}
-
-    @property
     def dropped_by_reason(self) -> dict[str, int]:
         """Groups dropped, by reason."""
         totals: dict[str, int] = {}

@@ -135,7 +135,7 @@ class Diagnostics:
         return replace(
             ready,
             not_ready=why,
-            expected_s=expected_s(why, ready.rates, view.gone_senders, view.silent_s),
+            expected_s=expected_s(why, ready.rates, view.gone_senders, self._arrivals.silent_s(run)),
             relaxes_s=None if left_ms is None else left_ms / 1000,
         )
 

@@ -18,7 +18,7 @@ class _ArrivalCount:
 
     Attributes:
         gone: The environments that sent groups and send no more then.
-        silent_s: For how long each environment has sent nothing then, seconds.
+        stored_ms: When the sequences of each environment last grew, as far as that was seen.
     """
 
     first_epoch: int
@@ -26,7 +26,7 @@ class _ArrivalCount:
     sequences: Mapping[int, int]
     arrived: Arrived
     gone: Collection[int]
-    silent_s: Mapping[int, float]
+    stored_ms: Mapping[int, int]
 
 
 class Arrivals:
@@ -51,15 +51,19 @@ class Arrivals:
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
             if looks and looks[-1].first_epoch != view.first_epoch:
                 looks.clear()
-            looks.append(_ArrivalCount(view.first_epoch, view.clock_ms, sequences, _arrived(view), gone, view.silent_s))
+            stored_ms = _stored_ms(looks[-1] if looks else None, sequences, view.clock_ms)
+            looks.append(_ArrivalCount(view.first_epoch, view.clock_ms, sequences, _arrived(view), gone, stored_ms))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return the known arrival rates of environments over at most the last minute, sequences per second."""
         return rates([(look.clock_ms, look.sequences) for look in self._looks[run]]) if run in self._looks else {}
 
     def silent_s(self, run: str) -> Mapping[int, float]:
-        """Return for how long environments had sent nothing when the counts were last recorded, seconds."""
-        return self._looks[run][-1].silent_s if run in self._looks else {}
+        """Return for how long environments had sent nothing that is stored at the last look, seconds."""
+        if run not in self._looks:
+            return {}
+        last = self._looks[run][-1]
+        return {key: (last.clock_ms - stored_ms) / 1000 for key, stored_ms in last.stored_ms.items()}
 
     def gone(self, run: str) -> Collection[int]:
         """Return the environments that sent groups and sent no more when the counts were last recorded."""
@@ -84,6 +88,13 @@ class Arrivals:
         """Forget all runs but these."""
         for run in self._looks.keys() - set(runs):
             del self._looks[run]
+
+
+def _stored_ms(before: _ArrivalCount | None, sequences: Mapping[int, int], clock_ms: int) -> dict[int, int]:
+    if before is None:
+        return dict.fromkeys(sequences, clock_ms)
+    grown = (key for key, total in sequences.items() if total != before.sequences.get(key, 0))
+    return {**dict.fromkeys(sequences, clock_ms), **before.stored_ms, **dict.fromkeys(grown, clock_ms)}
 
 
 def _arrived(view: RunView) -> Arrived:

@@ -67,3 +67,23 @@ async def test_nothing_is_expected_while_intake_is_paused(process: Callable[...,
     await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
     assert await expected_s(services) is None
     assert (await services.batches.diagnostics.of(RUN)).expected_s is None
+
+
+async def test_an_environment_whose_groups_are_all_dropped_is_not_expected_at_once(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, _ = process()
+    await services.runs.administration.create(RUN, config(64), Policy())
+    math = (await join(services)).environment
+    await expected_s(services)
+    for number in range(31):
+        await services.groups.native.submit(RUN, [encoded(2, number, math)._replace(given_id=f"g{number}")])
+    await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
+    assert (await expected_s(services) or 60) < 1
+    await services.runs.administration.change(RUN, {"filter_reward_range": {"below": -1e6}})
+    for number in range(31, 41):
+        await services.groups.native.submit(RUN, [encoded(2, number, math)._replace(given_id=f"g{number}")])
+        await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
+        expected = await expected_s(services)
+    assert expected is not None
+    assert expected >= 10 * SECOND_LOOK_MS / 1000
