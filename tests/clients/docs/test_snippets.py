@@ -123,7 +123,8 @@ async def test_every_way_to_make_one_on_the_page_does_so(reader: Settings) -> No
     def noting(cls: type) -> Callable[..., None]:
         return lambda *arguments, **named: made.append(cls(*arguments, **named).settings)
 
-    calls = [one for one in statements("", "docs/how-to/python-sdk.md") if isinstance(one, ast.Expr)]
+    settings = ast.parse(snippets("docs/how-to/python-sdk.md")[0]).body
+    calls = [one for one in settings if isinstance(one, ast.Expr)]
     await run_as_written(
         calls,
         reader,
