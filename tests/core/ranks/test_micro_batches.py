@@ -152,6 +152,37 @@ def test_the_bound_sees_what_tokens_alone_do_not() -> None:
     assert fewest(np.array([7, 7, 4, 4, 2]), 10) == 3
 
 
+def bound_by_definition(lengths: list[int], cap: int) -> int:
+    """Compute the bound L2 of Martello and Toth word for word, for every k up to half the cap."""
+
+    def bound(k: int) -> int:
+        long = [length for length in lengths if 2 * length > cap]
+        shared = [length for length in long if length <= cap - k]
+        short = sum(length for length in lengths if k <= length and 2 * length <= cap)
+        return len(long) + max(0, -(-(short - sum(cap - length for length in shared)) // cap))
+
+    return max(bool(lengths), *(bound(k) for k in range(cap // 2 + 1)))
+
+
+@examples(300)
+@given(problems(most=12))
+@example(([6, 4], 10))
+@example(([7, 7, 4, 4], 10))  # nothing fits beside the long ones
+@example(([0, 0], 10))
+def test_the_bound_is_the_largest_that_leaving_out_short_sequences_gives(problem: tuple[list[int], int]) -> None:
+    lengths, cap = problem
+    assert fewest(np.array(lengths, np.int64), cap) == bound_by_definition(lengths, cap)
+
+
+def test_of_sequences_with_one_length_the_earlier_come_first() -> None:
+    """A sort that is not stable may differ from machine to machine."""
+    lengths = [6, 3] * 50
+    packed = pack(lengths, 12, padded=True).micro_batches
+    longer, shorter = list(range(0, 100, 2)), list(range(1, 100, 2))
+    runs = [longer[at : at + 2] for at in range(0, 50, 2)] + [shorter[at : at + 4] for at in range(0, 50, 4)]
+    assert packed == tuple(sorted(map(tuple, runs)))
+
+
 def test_the_shards_of_a_balanced_batch_can_be_packed() -> None:
     lengths = np.random.default_rng(0).lognormal(6.5, 0.7, 256).astype(int).clip(1, 8192)
     shards = balance(lengths, 8).shards
