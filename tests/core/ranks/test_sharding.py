@@ -80,7 +80,10 @@ def test_a_batch_handed_out_again_keeps_its_shards_and_awaits_all_ranks() -> Non
 def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
     too_few = NotReady(Blocker.TOO_FEW_SEQUENCES, "too few")
     in_all_hands, done = lease(1), lease(2, sharding=acknowledged_by(sharding(1), 0))
-    assert awaiting(too_few, [in_all_hands, done]) == too_few
+    undivided, ended = lease(2, sharding=None), lease(2, state="quarantined", sharding=acknowledged_by(sharding(2), 0))
+    assert awaiting(too_few, [in_all_hands, done, undivided, ended]) == too_few
+    two_behind = lease(3, sharding=acknowledged_by(sharding(3), 0))
+    assert awaiting(too_few, [two_behind]).detail == "too few; the batch of step 3 awaits ranks 1, 2"
     one_behind = lease(3, sharding=acknowledged_by(sharding(2), 0))
     assert awaiting(too_few, [done, one_behind]).detail == "too few; the batch of step 3 awaits rank 1"
     many_behind = lease(4, sharding=acknowledged_by(sharding(30), 0))
@@ -137,6 +140,20 @@ def test_a_rank_wants_a_batch_that_it_had_if_another_delivery_ran_out(
 
 
 @pytest.mark.parametrize(
+    ("had", "wanted"),
+    [
+        (lease(1, sharding=None), True),
+        (lease(1, given_back="0"), True),
+        (lease(1, given_back="0", sharding=HAD_BY_0), False),
+        (lease(1), False),
+    ],
+    ids=["taken without ranks", "given back", "given back, and had again", "new"],
+)
+def test_a_rank_wants_a_batch_again_that_was_given_back_or_taken_without_ranks(had: Lease, wanted: bool) -> None:
+    assert ShardRequest(0, ShardingSpec(2), after=1).wants(had, NOW) == wanted
+
+
+@pytest.mark.parametrize(
     ("asked", "named"),
     [
         (ShardingSpec(3), "world_size is 2 for the ranks that have this batch, not 3"),
@@ -176,8 +193,9 @@ def test_a_rank_is_not_ahead_of_its_run() -> None:
 def test_equal_numbers_need_a_batch_that_divides() -> None:
     ShardRequest(0, ShardingSpec(5)).check_size(12)
     ShardRequest(0, ShardingSpec(4, equal_sequences=True)).check_size(12)
-    with pytest.raises(InvalidField, match="12 sequences"):
+    with pytest.raises(InvalidField, match="12 sequences") as refused:
         ShardRequest(0, ShardingSpec(5, equal_sequences=True)).check_size(12)
+    assert refused.value.location == ("equal_sequences",)
 
 
 # Who gets which sequences
@@ -209,7 +227,7 @@ def test_every_sequence_is_on_exactly_one_rank(
     if divided.equal_sequences:
         assert len(set(counts)) == 1
     if equal_sequences:
-        assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be spec for it"
+        assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be split for it"
     if not split_groups and not equal_sequences:
         assert not divided.split_groups
     if not divided.split_groups:
