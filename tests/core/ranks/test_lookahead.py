@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,12 +41,43 @@ def test_nobody_is_made_to_wait_for_nothing() -> None:
     assert choose_balanced(plan, window, ShardingSpec(2), {}, 1) is plan
 
 
+def test_a_gain_below_a_hundredth_of_the_mean_load_delays_no_group() -> None:
+    for dearer, taken in ((1.012, ["0", "1"]), (1.03, ["0", "2"])):  # 0.6 and 1.5 % above the mean
+        window = window_of(dearer, 1, dearer)
+        plan = oldest_plan(window, {(0, 1): 2})
+        assert ids(choose_balanced(plan, window, ShardingSpec(2), {}, 1)) == taken
+
+
 def test_who_was_passed_over_often_enough_is_taken() -> None:
     window = window_of(1, 1, 100, 1, 1, 1, 100, 1)
     plan = oldest_plan(window, {(0, 1): 4})
     chosen = choose_balanced(plan, window, ShardingSpec(2), {"2": 1}, 1)
     assert "2" in ids(chosen)
     assert "6" in ids(chosen), "and its like with it"
+
+
+@pytest.mark.parametrize(
+    ("spec", "costs", "taken"),
+    [
+        (ShardingSpec(2), {(0, 2): (4, 40, 4)}, ["0", "2"]),
+        (ShardingSpec(2, split_groups=True), {(0, 2): (4, 40, 4)}, ["0", "1"]),
+        (ShardingSpec(2, split_groups=True), {(0, 2): (4,), (0, 1): (4, 8, 16)}, ["0", "100"]),
+        (ShardingSpec(2), {(0, 1): (3, 1, 1, 1, 1, 3)}, ["1", "2", "3", "4"]),
+        (ShardingSpec(2, equal_sequences=False), {(0, 1): (3, 1, 1, 1, 1, 3)}, ["0", "1", "2", "3"]),
+        (ShardingSpec(2), {(0, 2): (1,), (0, 1): (1, 2, 0.5, 0.5)}, ["0", "102", "103"]),
+        (ShardingSpec(2, equal_sequences=False), {(0, 2): (1,), (0, 1): (1, 2, 0.5, 0.5)}, ["0", "100", "101"]),
+    ],
+    ids=str,
+)
+def test_groups_wait_only_if_the_batch_is_uneven_as_its_ranks_divide_it(
+    spec: ShardingSpec, costs: dict[LaneId, tuple[float, ...]], taken: list[str]
+) -> None:
+    window: Window = {}
+    for position, (lane, own) in enumerate(costs.items()):
+        window |= window_of(*own, lane=lane, first=100 * position)
+    counts = Counter(lane for lane, ones in window.items() for one in ones if one.group_id in taken)
+    plan = oldest_plan(window, counts)
+    assert ids(choose_balanced(plan, window, spec, {}, 1)) == taken
 
 
 def test_being_passed_over_is_counted_and_forgotten_once_taken() -> None:
