@@ -36,6 +36,8 @@ def test_a_model_is_read_as_it_was_written(model: CostModel) -> None:
 
 def test_a_model_is_written_the_short_way() -> None:
     assert str(CostModel(Measure.LENGTH, 24576, 1)) == "24576*L + L^2"
+    assert str(CostModel(Measure.LENGTH, 0.5)) == "0.5*L"
+    assert str(CostModel(Measure.LENGTH, 0, 2)) == "2*L^2"
 
 
 @given(FACTORS.filter(bool), FACTORS, LENGTHS)
@@ -63,6 +65,28 @@ def test_a_producer_may_say_what_its_sequences_cost() -> None:
     assert CostModel(Measure.DECLARED).costs([5, 6], declared=[0.5, 0.25]).tolist() == [0.5, 0.25]
 
 
+@pytest.mark.parametrize("model", [CostModel(), CostModel(Measure.LENGTH, 24576, 1), CostModel(Measure.LENGTH, 0, 2)])
+@given(st.lists(st.lists(st.integers(0, 2**20), min_size=1, max_size=9), max_size=5))
+def test_a_group_costs_what_its_sequences_cost(model: CostModel, groups: list[list[int]]) -> None:
+    lengths = [np.array(group) for group in groups]
+    costs = model.of_groups([weigh(group, 7.0) for group in lengths])
+    assert costs.tolist() == pytest.approx([model.costs(group).sum() for group in lengths])
+
+
+def test_groups_without_a_declared_cost_have_the_mean_of_the_others() -> None:
+    model = CostModel(Measure.DECLARED)
+    assert model.of_groups([Weight(5, 25, 1.0), Weight(9, 81), Weight(5, 25, 4.0)]).tolist() == [1.0, 2.5, 4.0]
+    assert model.of_groups([]).tolist() == []
+    with pytest.raises(InvalidField, match="no group declares a cost"):
+        model.of_groups([Weight(5, 25)])
+
+
+def test_the_first_group_whose_cost_no_number_can_hold_is_named() -> None:
+    with pytest.raises(InvalidField, match="the cost of job 1 is inf: it must be finite") as refused:
+        CostModel(Measure.LENGTH, 1e300, 1e300).of_groups([weigh(np.array([1])), weigh(np.array([2**28]))])
+    assert refused.value.location == (1,)
+
+
 @pytest.mark.parametrize(
     ("text", "linear", "quadratic"),
     [
@@ -72,6 +96,7 @@ def test_a_producer_may_say_what_its_sequences_cost() -> None:
         ("24576 * L + 1 * L**2", 24576, 1),
         ("L^2+24576*L", 24576, 1),
         ("1e+3*L + .5*l^2", 1000, 0.5),
+        ("1E+3*L", 1000, 0),
         ("L + L", 2, 0),
     ],
 )
