@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease, as_returned
 from app.core.model import NotReady
+from app.core.ranks.micro_batches import pack
 from app.core.ranks.requests import ShardRequest, awaiting, shared
 from app.core.ranks.sharding import (
     Balance,
@@ -75,6 +76,14 @@ def test_a_batch_handed_out_again_keeps_its_shards_and_awaits_all_ranks() -> Non
     assert had.sharding is not None
     assert had.sharding.taken == (0, 1)
     assert as_returned(had).sharding == untouched(had.sharding) == sharding()
+    assert untouched(taken_by(sharding(), 0, "again")) == sharding()
+
+
+def test_of_each_rank_the_last_request_is_remembered_if_it_has_an_id() -> None:
+    both = taken_by(taken_by(sharding(), 0, "a"), 1, "b")
+    assert both.requests == ((0, "a"), (1, "b"))
+    assert taken_by(both, 0, "c").requests == ((1, "b"), (0, "c"))
+    assert taken_by(both, 0).requests == ((1, "b"),)
 
 
 def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
@@ -234,6 +243,58 @@ def test_every_sequence_is_on_exactly_one_rank(
         assert all(len(own) == sizes[group] for part in parts for group, own in part.items())
 
 
+@given(
+    groups=groups,
+    spec=st.builds(
+        ShardingSpec,
+        st.integers(1, 5),
+        st.booleans(),
+        st.sampled_from([None, False]),
+        st.sampled_from(["tokens", "L^2", "declared"]),
+        micro_batch_tokens=st.none() | st.integers(9, 30),
+        padded=st.booleans(),
+        equal_micro_batches=st.booleans(),
+    ),
+)
+def test_loads_and_micro_batches_are_those_of_the_sequences_of_each_rank(
+    groups: list[list[int]], spec: ShardingSpec
+) -> None:
+    declared = [float(1 + number) for number in range(len(groups))]
+    divided = divide([np.array(group) for group in groups], declared, spec)
+    costs = {
+        "tokens": groups,
+        "L^2": [[tokens**2 for tokens in group] for group in groups],
+        "declared": [[own * one / sum(group) for one in group] for own, group in zip(declared, groups, strict=True)],
+    }[spec.cost]
+    sizes = [len(group) for group in groups]
+    needed = 0
+    for rank, load in enumerate(divided.loads):
+        own = [(group, one) for group, ones in sequences_of(sizes, divided, rank).items() for one in ones]
+        assert load == pytest.approx(sum(costs[group][one] for group, one in own))
+        if spec.micro_batch_tokens is not None and spec.equal_micro_batches:
+            lengths = np.array([groups[group][one] for group, one in own], np.int64)
+            needed = max(needed, len(pack(lengths, spec.micro_batch_tokens, padded=spec.padded).micro_batches))
+    assert len(divided.loads) == spec.world_size
+    assert divided.micro_batches == needed
+
+
+@pytest.mark.parametrize(("equal", "loads"), [(None, [2.0, 4.0]), (True, [2.0, 4.0]), (False, [3.0, 3.0])])
+def test_ranks_have_the_same_number_of_sequences_where_that_is_possible_unless_refused(
+    equal: bool | None, loads: list[float]
+) -> None:
+    groups = [np.array([tokens]) for tokens in (3, 1, 1, 1)]
+    divided = divide(groups, [None] * 4, ShardingSpec(2, equal_sequences=equal))
+    assert sorted(divided.loads) == loads
+    assert divided.equal_sequences == (equal is not False)
+    assert not divide(groups[:3], [None] * 3, ShardingSpec(2)).equal_sequences
+
+
+def test_a_cost_that_cannot_be_computed_is_said_of_the_setting() -> None:
+    with pytest.raises(InvalidField, match="no group declares a cost") as refused:
+        divide([np.array([1])], [None], ShardingSpec(1, cost="declared"))
+    assert refused.value.location == ("cost",)
+
+
 def test_a_division_is_a_small_part_of_its_lease() -> None:
     """Every request that looks at the run reads all leases; each change of one sends it twice."""
     rank_of = np.random.default_rng(1).integers(0, 8, 65_536)
@@ -260,6 +321,7 @@ def test_a_spread_group_s_cost_lies_on_its_sequences_by_their_tokens() -> None:
 
 def test_what_is_reported_of_a_run_is_the_sum_of_its_batches() -> None:
     first = recorded(None, sharding(balance=Balance("lpt", 0.5, 2.0, 1.0, 0.7, 0.25)))
-    both = recorded(first, sharding(4, balance=EVEN))
-    assert (both.batches, both.imbalance, both.contiguous, both.bound) == (2, 0.5, 1.0, 0.25)
-    assert (both.world_size, both.last) == (4, EVEN)
+    last = Balance("lpt", 0.25, 1.5, 0.5, 0.3, 0.125)
+    both = recorded(first, sharding(4, balance=last))
+    assert (both.batches, both.imbalance, both.contiguous, both.bound) == (2, 0.75, 1.5, 0.375)
+    assert (both.world_size, both.last) == (4, last)
