@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.bins import bin_distribution, bin_of, bin_sizes, middle, ranks_of
+from app.core.curriculum.bins import bin_at, bin_distribution, bin_of, bin_sizes, middle, ranks_of
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from tests.properties import examples
 
@@ -28,6 +28,12 @@ def test_a_million_items_are_in_their_bins() -> None:
 def test_unknown_items_belong_to_the_middle_bin() -> None:
     assert [middle(each) for each in (1, 2, 5, 6)] == [0, 1, 2, 3]
     assert bin_sizes(ItemCounts({ItemIndex.MEAN_REWARD: 7, ItemIndex.UNSEEN: 40}), 5) == [1, 1, 42, 1, 2]
+
+
+def test_items_without_a_rank_are_in_the_middle_bin_and_late_ones_count() -> None:
+    assert [bin_at(rank, 10, 5) for rank in range(-1, 12)] == [2, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0, 0, 0]
+    assert bin_at(-1, 0, 5) == 2
+    assert bin_at(0, 0, 5) == bin_of(0, 1, 5)
 
 
 def test_a_law_over_ease_is_a_law_over_bins() -> None:
