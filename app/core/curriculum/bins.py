@@ -61,7 +61,7 @@ def bin_distribution(
             for each in range(bin_of(own[-1], ranked, n_bins), bin_of(own[0], ranked, n_bins) + 1):
                 ranks = ranks_of(each, ranked, n_bins)
                 shared = min(own.stop, ranks.stop) - max(own.start, ranks.start)
-                distribution[each] += part.probability * max(0, shared) / part.size
+                distribution[each] += part.probability * shared / part.size
     if others := in_other_indexes(parts):
         if not looked_up:
             raise ValueError("which bins these items belong to must be looked up")
