@@ -22,15 +22,16 @@ def shown_groups(page: GroupPage) -> groups.ListedGroups:
 def _shown(group: GroupRow, page: GroupPage) -> groups.ListedGroup:
     environment = group.environment
     name = None if environment is None else page.names.get(environment)
-    return groups.ListedGroup(**_columns(group, page.clock_ms), environment_name=name)
+    return groups.ListedGroup(**_columns(group, page.clock_ms, name))
 
 
-def _columns(group: GroupRow, clock_ms: int) -> dict[str, Any]:
+def _columns(group: GroupRow, clock_ms: int, environment_name: str | None) -> dict[str, Any]:
     """Return the fields of `lachesis.wire.groups.GroupColumns`."""
     return {
         "id": group.shown_id,
         "state": group.state,
         "environment": group.environment,
+        "environment_name": environment_name,
         "size": group.size,
         "tokens": group.tokens,
         "mean_score": group.mean_score,
@@ -50,7 +51,7 @@ def shown_history(given_id: str, facts: GroupFacts, item: str | None, annotation
     """Show the history of a group under the id that the request gave."""
     group = replace(facts.group, shown_id=given_id, item=item)
     return groups.GroupHistory(
-        **_columns(group, facts.clock_ms),
+        **_columns(group, facts.clock_ms, facts.environment_name),
         lease=None if facts.lease is None else _shown_lease(facts.lease, facts.clock_ms),
         checkpoint=facts.checkpoint,
         filtered_by=group.filtered_by,

@@ -27,6 +27,7 @@ class GroupFacts:
         group: The group. A group that is kept for a rewind is ``delivered``.
         version_in_force: The policy version of the run now.
         clock_ms: Its run clock now.
+        environment_name: The name of its environment, while the run knows it.
         lease: The lease of its batch, until it ends.
         checkpoint: The step of the last checkpoint, if the group was delivered in a batch that it covers.
     """
@@ -34,6 +35,7 @@ class GroupFacts:
     group: GroupRow
     version_in_force: int
     clock_ms: int
+    environment_name: str | None
     lease: Lease | None = None
     checkpoint: int | None = None
 
@@ -79,13 +81,13 @@ class GroupHistories:
         if entry is not None:
             waits = await self._groups.where(run, group_id, entry.lane)
             if waits is not None:
-                return GroupFacts(held_group(group_id, entry, waits, view), view.policy_version, view.clock_ms), True
+                return _facts(held_group(group_id, entry, waits, view), view), True
             leases = {lease.batch_id: lease for lease in view.leases}
             batch_id = await self._batches.batch_of(run, group_id, list(leases))
             if batch_id is not None:
                 lease = leases[batch_id]
                 held = replace(held_group(group_id, entry, LEASED, view), batch_id=batch_id, step=lease.step)
-                return GroupFacts(held, view.policy_version, view.clock_ms, lease), True
+                return _facts(held, view, lease), True
         found = (await self._known.find(run, [given_id])).get(given_id)  # it may have left in between
         if found is not None and found.ended is not None:
             return await self._ended(run, found.group_id, found.ended, view), entry is not None
@@ -97,4 +99,10 @@ class GroupHistories:
             (batch_id,) = await self._listed.batches_of(run, [(step, ended.clock_ms)])
             group = replace(group, batch_id=batch_id)
         is_saved = not ended.reason and step is not None and saved is not None and step <= saved
-        return GroupFacts(group, view.policy_version, view.clock_ms, checkpoint=saved if is_saved else None)
+        return _facts(group, view, checkpoint=saved if is_saved else None)
+
+
+def _facts(group: GroupRow, view: QueueView, lease: Lease | None = None, checkpoint: int | None = None) -> GroupFacts:
+    known = None if group.environment is None else view.environments.get(group.environment)
+    name = None if known is None else known.name
+    return GroupFacts(group, view.policy_version, view.clock_ms, name, lease, checkpoint)

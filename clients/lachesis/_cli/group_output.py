@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 
 from lachesis._cli.output import Columns, cut, line, row, span, table
 from lachesis.wire.compact import MASKED
-from lachesis.wire.groups import GroupContent, GroupHistory, ListedGroup
+from lachesis.wire.groups import GroupColumns, GroupContent, GroupHistory, ListedGroup
 from lachesis.wire.printable import printable
 
 _WIDE = 130  # columns that the long table takes
@@ -25,7 +25,7 @@ def listed(found: Sequence[ListedGroup], width: int) -> RenderableType:
     return table(columns, [row(columns, one) for one in found], left=left)
 
 
-def _name(one: ListedGroup, most: int) -> str:
+def _name(one: GroupColumns, most: int) -> str:
     name = one.environment_name
     known = "none" if one.environment is None else str(one.environment)
     return known if name is None else cut(printable(name), most)
@@ -61,11 +61,10 @@ _LONG: Columns[ListedGroup] = {
 
 def history(found: GroupHistory) -> RenderableType:
     """Show where a group is, and what happened to it."""
-    environment = "none" if found.environment is None else found.environment
     version = "unknown" if found.policy_version is None else found.policy_version
     lines = [
         f"group {found.id}: {found.state}",
-        f"environment {environment}, {found.size} sequences, {found.payload_bytes:,} bytes, policy version {version}",
+        f"environment {_name(found, _LONG_NAME)}, {found.size} sequences, {found.payload_bytes:,} bytes, policy version {version}",
         f"received {span(found.received_age_s)} ago",
     ]
     if found.filtered_by is not None:

@@ -260,6 +260,7 @@ class GroupColumns(BaseModel):
         description="Where the group is. `kept`: it was delivered, and its batch is kept for a rewind."
     )
     environment: int | None = Field(description="Id of its environment. Null if it has none.")
+    environment_name: str | None = Field(default=None, description="Name of its environment, while the run knows it.")
     size: int = Field(description="Number of its sequences.")
     tokens: int | None = Field(description="Tokens of its sequences. Null after the group has left.")
     mean_score: float | None = Field(description="The mean of its scores. Null after the group has left.")
@@ -288,7 +289,6 @@ class ListedGroup(GroupColumns):
         description="The id that finds the group. After the group has left: the first 16 hex digits of the SHA-1 of "
         "its sender's id."
     )
-    environment_name: str | None = Field(description="Name of its environment, while the run knows it.")
 
 
 class ListedGroups(BaseModel):

@@ -73,3 +73,15 @@ async def test_a_deleted_group_is_in_no_checkpoint(client: httpx.AsyncClient) ->
     assert (await client.post(f"{RUN}/checkpoints", json={"step": 1})).status_code == 200
     dropped = await history_of(client, "b")
     assert (dropped["state"], dropped["reason"], dropped["checkpoint"]) == ("dropped", "deleted", None)
+
+
+async def test_a_group_has_the_name_of_its_environment_wherever_it_is(client: httpx.AsyncClient) -> None:
+    await made(client, batch_size=2)
+    joined = await client.post(f"{RUN}/environments", json={"name": "math", "member": "one"})
+    await send(client, group("a", environment=joined.json()["id"]))
+    names = [(await history_of(client, "a"))["environment_name"]]
+    batch = await take(client)
+    names.append((await history_of(client, "a"))["environment_name"])
+    await client.post(f"{RUN}/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})
+    names.append((await history_of(client, "a"))["environment_name"])
+    assert names == ["math"] * 3
