@@ -106,6 +106,30 @@ def test_in_order_each_is_served_that_those_served_before_it_leave_room_for(
             assert block == may(count, after(served), settings, least)
 
 
+def test_a_small_request_passes_a_large_one_that_waits_and_takes_room_from_those_behind() -> None:
+    counts = [3, 3, 2, 1]
+    five_more = LimiterState(inserts=10, samples=40, size=10)
+    served = [block is None for block in inserts_in_order(counts, five_more, BAND, 1)]
+    assert served == [True, False, True, False]
+    five_left = LimiterState(inserts=10, samples=45, size=10)
+    assert [block is None for block in samples_in_order(counts, five_left, BAND, 1)] == served
+
+
+def test_why_a_side_waits_is_said_with_the_error_there_would_be() -> None:
+    position = LimiterState(inserts=10, samples=25, size=10)
+    assert may_insert(3, position, BAND, 1) == LimiterBlock(
+        "samples",
+        7,
+        "inserting 3 would take the error from 15 to 27, above max_diff = 20: 1 may be inserted before more is sampled",
+    )
+    assert may_sample(10, replace(position, samples=45), BAND, 1) == LimiterBlock(
+        "inserts",
+        2,
+        "sampling 10 would take the error from -5 to -15, "
+        "below min_diff = -10: 5 may be sampled before more is inserted",
+    )
+
+
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20), st.integers(1, 12))
 def test_what_is_missing_is_exactly_what_unblocks(
@@ -231,6 +255,9 @@ def test_sums_of_tenths_do_not_block() -> None:
     tenths = RateLimiter(samples_per_insert=0.1, min_diff=-2, max_diff=0.3)
     assert may_insert(1, LimiterState(inserts=2, size=2), tenths, 1) is None
     assert 3 * 0.1 > 0.3
+    blocked = may_insert(1, LimiterState(inserts=12, size=12), tenths, 1)
+    assert blocked is not None
+    assert blocked.missing == 1
 
 
 @examples(300)
