@@ -29,6 +29,37 @@ def test_without_new_versions_a_trainer_gets_its_next_batch_after_a_pause() -> N
     waiting = Trained(batches=2, last_ms=5000)
     assert [ahead(1, waiting, 5000 + VERSION_PATIENCE_MS + more) for more in (-1, 0)] == [0, 1]
     assert ahead(1, replace(waiting, batches=3)) == 2
+    long_after = 5000 + 2 * VERSION_PATIENCE_MS
+    assert [ahead(3, replace(waiting, batches=batches), long_after) for batches in range(5)] == [4, 3, 2, 1, 1]
+
+
+def test_of_versions_that_begin_in_the_middle_of_a_batch_the_whole_one_counts() -> None:
+    """Three batches and a version for every two of them: two versions may come until a group is used."""
+    assert [ahead(staleness, Trained(batches_per_version=3, versions_per_batch=0.5)) for staleness in (1, 3)] == [3, 6]
+    rounded = Trained(batches_per_version=25, versions_per_batch=7 / 25)
+    assert rounded.batches_per_version * rounded.versions_per_batch > 7
+    assert ahead(7, rounded) == 50
+
+
+def test_versions_of_several_batches_that_come_one_by_one_count_up_to_one_for_each() -> None:
+    version, trained = 0, Trained(batches=3)
+    for expected in (1 / 3, 2 / 3, 1, 1):
+        version, trained = version + 1, after_version(trained, version, version + 1, held=0)
+        assert trained.versions_per_batch == expected
+
+
+def test_a_version_that_is_not_above_the_last_one_begins_again() -> None:
+    """What trainers do with versions stays known."""
+    three = replace(after_version(Trained(batches=3), 0, 6, held=0), batches=1, last_ms=9)
+    for version in (6, 2):
+        assert after_version(three, 6, version, held=1) == Trained(batches_per_version=3, versions_per_batch=2)
+
+
+def test_a_version_set_by_hand_is_no_acknowledgement() -> None:
+    first = after_version(Trained(), 0, 4, held=1)
+    given_back = after_version(first, 4, 5, held=0)
+    assert (first.batches, given_back.batches) == (-1, 0)
+    assert after_version(given_back, 5, 6, held=0) == given_back
 
 
 def test_several_batches_a_version_are_wanted_ahead_once_that_was_seen() -> None:
