@@ -1,9 +1,19 @@
 """Spans add up to what happened in them together."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.series import MOST_CHARTED_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally, added, busiest
+from app.core.history.series import (
+    MOST_CHARTED_ENVIRONMENTS,
+    OTHERS,
+    Facts,
+    HistorySpan,
+    Tally,
+    added,
+    busiest,
+    with_series,
+)
 from app.core.history.sketch import Sketch
 
 happenings = st.lists(
@@ -31,6 +41,7 @@ def test_spans_add_up(parts: list[list[tuple[str, int, float | None]]]) -> None:
         assert facts.counts.get("groups", 0) == sum(count for _, count, _ in own)
         values = [value for _, _, value in own if value is not None]
         assert facts.sketches.get("reward", Sketch()).count == len(values)
+    assert total.run.counts.get("groups", 0) == sum(count for _, count, _ in every)
     if every:
         assert total.run.means["queued_groups"] == (sum(count for _, count, _ in every), len(every))
         assert total.run.lasts["step"] == every[-1][1]
@@ -38,6 +49,31 @@ def test_spans_add_up(parts: list[list[tuple[str, int, float | None]]]) -> None:
     assert {name: facts.counts for name, facts in total.environments.items()} == {
         name: facts.counts for name, facts in whole.environments.items()
     }
+
+
+def test_what_a_later_span_does_not_know_stays_as_it_was() -> None:
+    facts = Facts(lasts={"step": 1, "version": 5}, texts={"waiting": "before", "held": "kept"})
+    facts.add(Facts(lasts={"step": 2}, texts={"waiting": "after"}))
+    assert facts == Facts(lasts={"step": 2, "version": 5}, texts={"waiting": "after", "held": "kept"})
+
+
+@pytest.mark.parametrize("before", [[], [OTHERS]])
+def test_as_many_environments_have_facts_of_their_own_beside_all_others_together(before: list[str]) -> None:
+    names = [f"e{n}" for n in range(MOST_CHARTED_ENVIRONMENTS + 9)]
+    span = HistorySpan()
+    for name in [*before, *names, *names]:
+        span.of(name).count("groups")
+    own = names[:MOST_CHARTED_ENVIRONMENTS]
+    assert {name: facts.counts["groups"] for name, facts in span.environments.items()} == {
+        **dict.fromkeys(own, 2),
+        OTHERS: 2 * 9 + len(before),
+    }
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 100])
+def test_the_first_to_register_have_series_of_their_own(beyond: int) -> None:
+    ids = range(7, 7 + MOST_CHARTED_ENVIRONMENTS + beyond)
+    assert {*with_series(ids)} == {*ids[:MOST_CHARTED_ENVIRONMENTS]}
 
 
 def test_a_tally_counts_many_values() -> None:
@@ -59,6 +95,11 @@ def test_ten_thousand_environments_take_bounded_room() -> None:
     assert len(total.environments) == MOST_CHARTED_ENVIRONMENTS + 1
     assert sum(facts.counts["groups"] for facts in total.environments.values()) == 600 + 10_000
     assert total.environments[OTHERS].counts["groups"] > 9_000
+
+
+def test_an_environment_where_nothing_came_or_went_is_the_least_busy() -> None:
+    facts = {"a": Facts(), "b": Facts({"sequences_out": 1}), "c": Facts({"sequences_in": 1, "sequences_out": 1})}
+    assert busiest([HistorySpan(environments=facts)]) == ["c", "b", "a"]
 
 
 sequences = st.dictionaries(st.sampled_from([OTHERS, *"abcde"]), st.tuples(st.integers(0, 3), st.integers(0, 3)))

@@ -14,6 +14,7 @@ from app.core.history.sketch import Sketch
     ("value", "generated", "trained", "said"),
     [
         ("length", [100, 200], [123.0], "Trained sequences are 18 % shorter than generated ones."),
+        ("length", [100], [300], "Trained sequences are 200 % longer than generated ones."),
         ("length", [100], [150], "Trained sequences are 50 % longer than generated ones."),
         ("length", [100, 102], [101], "Trained sequences are as long as generated ones, to 1 %."),
         ("length", [0], [0], "Trained sequences are as long as generated ones, to 1 %."),
@@ -25,6 +26,7 @@ from app.core.history.sketch import Sketch
             "The mean reward of groups trained on, -1, is 0.5 lower than that of generated ones.",
         ),
         ("reward", [0, 1], [0.505], "Groups trained on have the same mean reward as generated ones, 0.505."),
+        ("reward", [-10, 0], [-5.05], "Groups trained on have the same mean reward as generated ones, -5.05."),
         ("reward", [0.5], [0.5], "Groups trained on have the same mean reward as generated ones, 0.5."),
         ("reward", [0.5], [], None),
         ("staleness", [], [3], None),
@@ -36,6 +38,12 @@ from app.core.history.sketch import Sketch
             [],
             [41] * 5 + [120] * 5,
             "Half of the groups trained on had waited at least 41 s, and a tenth at least 2 min.",
+        ),
+        (
+            "waiting",
+            [],
+            [10] * 4 + [20] * 3 + [1.3e7] * 3,
+            "Half of the groups trained on had waited at least 20 s, and a tenth at least 150 d.",
         ),
         (
             "waiting",
