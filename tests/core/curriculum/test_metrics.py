@@ -45,6 +45,7 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(settings: Curriculum
     shown = metrics(settings, counts, totals, parts(settings, counts, 0.5), 0.5)
     assert {f"curriculum/{name}" for name in ATROPOS} <= shown.keys() or settings.n_bins != 5
     assert shown["curriculum/items_tracked"] == 4
+    assert [shown[f"curriculum/{name}"] for name in ("total_updates", "in_flight", "progress")] == [11, 2, 0.5]
     assert shown["curriculum/coverage"] == pytest.approx(4 / 6)
     assert shown["curriculum/mean_difficulty"] == pytest.approx(2.6 / 5)
     assert sum(value for name, value in shown.items() if name.startswith("curriculum/bin_") and "count" in name) == 6
@@ -57,6 +58,26 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(settings: Curriculum
     }
     assert f"curriculum/{own.get(settings.strategy, 'progress')}" in shown
     assert all(math.isfinite(value) for value in shown.values())
+
+
+@pytest.mark.parametrize("settings", EXAMPLES, ids=NAMES)
+def test_a_distribution_is_shown_where_there_is_one_and_its_bins_where_they_are_known(
+    settings: CurriculumSettings,
+) -> None:
+    """Thompson sampling draws candidates with the same probability, which says nothing of the items it takes."""
+    counts = known(settings).counts()
+    mixture = parts(settings, counts, 0.5)
+    shown = metrics(settings, counts, CurriculumTotals(), mixture, 0.5)
+    of_all = {name: shown.get(f"curriculum/{name}") for name in ("entropy", "effective_items")}
+    of_bins = {name for name in shown if name.endswith("_probability")}
+    if settings.strategy == "thompson":
+        assert of_all == {"entropy": None, "effective_items": None}
+        assert not of_bins
+        return
+    assert of_all == {"entropy": entropy(mixture), "effective_items": math.exp(entropy(mixture))}
+    are_known = {part.index for part in mixture} <= {ItemIndex.MEAN_REWARD, ItemIndex.UNSEEN}
+    bins = {f"curriculum/bin_{each}_probability" for each in range(settings.n_bins)}
+    assert of_bins == (bins if are_known else set())
 
 
 @pytest.mark.parametrize(
@@ -87,4 +108,4 @@ def test_an_empty_curriculum_has_metrics_too(settings: CurriculumSettings) -> No
     counts = Population.of(settings, 0).counts()
     shown = metrics(settings, counts, CurriculumTotals(), parts(settings, counts, 0.5))
     assert shown["curriculum/coverage"] == shown["curriculum/items"] == 0
-    assert "curriculum/mean_difficulty" not in shown
+    assert not {"curriculum/mean_difficulty", "curriculum/entropy"} & shown.keys()
