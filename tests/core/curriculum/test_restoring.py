@@ -113,6 +113,7 @@ HEADER = state_dict(CurriculumHeader(CurriculumSettings(), 3, 4, 5, {"bin:1": 0.
         ({"policy": {"temperature": "1"}}, ("policy", "temperature")),
         ({"policy": {"total_steps": 0}}, ("policy", "total_steps")),
         ({"policy": {"nbins": 5}}, ("policy", "nbins")),
+        ({"policy": {"reward_min": 1.0, "reward_max": 0.5}}, ("policy", "reward_max")),
         ({"more": 1}, ("more",)),
     ],
 )
@@ -153,6 +154,22 @@ def test_an_estimate_that_is_none_is_refused_with_its_place(document: dict[str, 
         load_estimate_dict(document)
     assert refused.value.location == (place,)
     assert place not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [Estimate(drawn=7), Estimate(0.25, drawn=7, prior=0.25), Estimate(count=10**9, passed=1e12, failed=1e12)],
+    ids=["handed out", "handed out, with a prior", "observed for long"],
+)
+def test_an_item_that_only_was_handed_out_or_had_many_rewards_is_restored(estimate: Estimate) -> None:
+    assert load_estimate_dict(estimate_dict(estimate)) == estimate
+
+
+def test_an_unknown_setting_is_not_taken_for_one_out_of_bounds() -> None:
+    for document, is_unknown in (({"nbins": 5}, True), ({"n_bins": 0}, False)):
+        with pytest.raises(InvalidField) as refused:
+            load_settings(document)
+        assert (refused.value.message == "is unknown") == is_unknown
 
 
 def test_numbers_are_kept_to_the_last_bit() -> None:
