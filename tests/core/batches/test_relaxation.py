@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.batches.diagnosis import explain
@@ -33,6 +33,7 @@ from tests.properties import examples
 
 @examples(500)
 @given(QUEUES, BATCH_SIZES, BOUNDS, st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
+@example([Group(None, 4), Group(None, 4), Group(0, 4)], 8, {0: Bounds(0, 4)}, {0: 5})  # owed without a minimum
 def test_a_relaxed_batch_minimises_debt_then_shortfall_then_takes_the_oldest_groups(
     queue: list[Group], batch_size: int, bounds: dict[int, Bounds], debts: dict[int, int]
 ) -> None:
