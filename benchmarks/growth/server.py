@@ -71,7 +71,8 @@ class Server:
         self.find_processes()
         self.redis = redis.Redis(unix_socket_path=str(folder / "data" / "redis" / "redis.sock"))
         self._callers: list[HttpCaller] = []
-        self._client = httpx.Client(timeout=_ENOUGH_S, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(timeout=_ENOUGH_S, trust_env=False, limits=limits)
 
     async def dial(self) -> HttpCaller:
         """Open a connection."""

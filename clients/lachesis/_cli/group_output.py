@@ -61,10 +61,11 @@ _LONG: Columns[ListedGroup] = {
 
 def history(found: GroupHistory) -> RenderableType:
     """Show where a group is, and what happened to it."""
+    environment = _name(found, _LONG_NAME)
     version = "unknown" if found.policy_version is None else found.policy_version
     lines = [
         f"group {found.id}: {found.state}",
-        f"environment {_name(found, _LONG_NAME)}, {found.size} sequences, {found.payload_bytes:,} bytes, policy version {version}",
+        f"environment {environment}, {found.size} sequences, {found.payload_bytes:,} bytes, policy version {version}",
         f"received {span(found.received_age_s)} ago",
     ]
     if found.filtered_by is not None:

@@ -164,8 +164,9 @@ def test_the_history_of_a_group_leaves_out_what_has_not_happened() -> None:
     )  # fmt: skip
     ended = waiting.model_copy(
         update={
-            "state": "dropped", "environment": 3, "environment_name": "math", "policy_version": 0, "batch": "b1", "step": 4,
-            "ended_age_s": 7200.0, "reason": "stale", "filtered_by": "constant_reward", "annotations": ["advantage", "entropy"],
+            "state": "dropped", "environment": 3, "environment_name": "math", "policy_version": 0, "batch": "b1",
+            "step": 4, "ended_age_s": 7200.0, "reason": "stale", "filtered_by": "constant_reward",
+            "annotations": ["advantage", "entropy"],
         }
     )  # fmt: skip
     assert seen(history(waiting), 100) == [
