@@ -81,7 +81,7 @@ def _scarce_detail(view: RunView, key: int, since_ms: int, minimum: int) -> str:
 
 
 def _silence(view: RunView, key: int) -> str:
-    """Return when an environment without a sign of life stops counting as live. SDK workers send one each 10 s."""
+    """Say when an environment stops being live, if it has given no sign of life for a quarter of that time."""
     silent_s = (view.clock_ms - view.environments[key].last_seen_ms) / 1000
     ttl_s = view.environment_ttl_ms / 1000
     if silent_s < ttl_s / 4:

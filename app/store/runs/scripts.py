@@ -142,6 +142,6 @@ def tick(
     longest_sleep_ms: int,
     awaited_ms: int,
     most_events: int,
-    looked_ms: int | None,
+    last_tick_ms: int | None,
     work_ms: int | None,
 ) -> None: ...

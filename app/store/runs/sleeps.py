@@ -21,8 +21,7 @@ class SleepStore:
         """Identify the sleeps of runs, in one round trip; None for a run that is awake.
 
         While the sleep of a run stays the same, its metrics change only with its clock. A script that writes anything
-        else advances the clock, or begins an epoch. A run with a replay buffer does not sleep. Curricula change without
-        waking their run.
+        else advances the clock, or begins an epoch. Replay buffers and curricula change without waking their run.
 
         Raises:
             StoreRefused: A key of one of them is of another type.

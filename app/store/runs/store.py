@@ -422,7 +422,7 @@ class RunStore:
                 longest_sleep_ms=_LONGEST_SLEEP_MS,
                 awaited_ms=_AWAITED_MS,
                 most_events=self._most_events,
-                looked_ms=last.clock_ms,
+                last_tick_ms=last.clock_ms,
                 work_ms=last.work_ms,
             )
             for run, last in runs.items()

@@ -42,7 +42,7 @@ local shortest_sleep_ms = ARGV[6]
 local longest_sleep_ms = ARGV[7]
 local awaited_ms = ARGV[8]  -- how long a run stays awake after a trainer got no batch
 local most_events = ARGV[9]  -- about how many events to keep
-local looked_ms = ARGV[10]  -- run clock at the last tick of the process that ticks, or '' before its first
+local last_tick_ms = ARGV[10]  -- run clock at the last tick of the process that ticks, or '' before its first
 local work_ms = ARGV[11]  -- run clock at which leases or the replay buffer need work if nothing happens, or '': unknown
 -- include clock
 -- include members
@@ -53,7 +53,7 @@ local work_ms = ARGV[11]  -- run clock at which leases or the replay buffer need
 
 if term ~= '' and redis.call('HGET', SERVICE, 'term') ~= term then return {} end
 if redis.call('EXISTS', RUN) == 0 then return {0, {}, {}} end
-local calm = redis.call('HGET', RUN, 'clock_ms') == looked_ms
+local calm = redis.call('HGET', RUN, 'clock_ms') == last_tick_ms
 local clock = advance_clock(RUN)
 local expired = expire_members(m, clock - member_ttl_ms)
 local due_ms, facts = next_due(), {}
