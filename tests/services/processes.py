@@ -12,6 +12,7 @@ from app.api.deps import Services
 from app.main import build_services
 from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
+from app.store.redis.keys import RUNS, SERVICE, RunKeys
 from tests.acl_user import unrestricted_url
 
 T = TypeVar("T")
@@ -40,6 +41,24 @@ class Processes:
         """Maintain a run in both processes."""
         for services in self._wired:
             self.wait(services.maintenance.maintain(run))
+
+    def pass_time(self, run: str, ms: int) -> None:
+        """Move the clock of a run on. If the run sleeps, its clock follows that of the service."""
+        asleep = self.wait(self.redis.hexists(RunKeys(run).run, "asleep_ms"))  # type: ignore[arg-type]
+        self.wait(self.redis.hincrby(SERVICE if asleep else RunKeys(run).run, "clock_ms", ms))  # type: ignore[arg-type]
+
+    def maintain_if_due(self, run: str) -> int:
+        """Maintain a run in one process until it sleeps, if it may; not at all if it sleeps and is not due.
+
+        Returns:
+            The number of passes.
+        """
+        due_ms = self.wait(self.redis.zscore(RUNS, run))
+        service_ms = self.wait(self.redis.hget(SERVICE, "clock_ms"))  # type: ignore[arg-type]
+        passes = 3 if due_ms is not None and due_ms <= int(service_ms or 0) else 0
+        for _ in range(passes):
+            self.wait(self._wired[0].maintenance.maintain(run))
+        return passes
 
     def transact(self, whether: bool) -> None:
         """Write payloads in the transaction that indexes them, or reserve them before it."""

@@ -2,7 +2,7 @@
 
 Two API processes serve the calls in turn. One of them sends each command twice, as when answers get lost. After each
 call the buffer is counted again from its keys (`replaying`). Time passes by moving the run's clock on in Redis,
-so much at once that the time that calls take makes no difference.
+so much at once that the time that calls take makes no difference. A run that sleeps is maintained only when it is due.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
+from app.services import resting
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.groups.garbage import GarbageStore
 from app.store.redis.keys import RunKeys
@@ -321,12 +322,13 @@ class ReplayMachine(RuleBasedStateMachine):
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._advance(1000 * PASSES_S)
-            self._call(lambda s: s.environments.registry._runs.tick(RUN))
-            self._call(lambda s: s.replay.buffers.maintain(RUN))
+            passes = self._processes.maintain_if_due(RUN)
             self._model.pass_time(PASSES_S)
+            for _ in range(passes - 1):
+                self._model.pass_time(0)
 
     def _advance(self, ms: int) -> None:
-        self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "clock_ms", ms))  # type: ignore[arg-type]
+        self._processes.pass_time(RUN, ms)
 
     # What is there
 
@@ -380,7 +382,8 @@ def is_counted(name: str) -> bool:
 
 
 @pytest.fixture
-def processes(redis_url: str) -> Iterator[Processes]:
+def processes(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
+    monkeypatch.setattr(resting, "_CALM_TICKS", 1)
     started = Processes(redis_url, Twice)
     yield started
     started.close()
