@@ -107,13 +107,18 @@ async def test_a_paused_run_stays_paused_when_the_service_starts_again(redis_url
         assert ids(await taken(client)) == ["a"]
 
 
+async def joined_by_atropos(client: httpx.AsyncClient, base: str, name: str) -> int:
+    """Register an environment as Atropos does, after its trainer has asked for a batch."""
+    await taken_by_atropos(client, base)
+    asked = {"max_token_length": 512, "desired_name": name, "weight": 1.0, "group_size": 2}
+    return int((await client.post(f"{base}/register-env", json=asked)).json()["env_id"])
+
+
 async def test_environments_of_atropos_are_held_back_and_lose_nothing(client: httpx.AsyncClient) -> None:
     """They repeat no refused group. So the run leaves them no part of a batch, and takes what they had begun."""
     base = "/runs/run/atropos"
     await make_run(client, batch_size=2)
-    await taken_by_atropos(client, base)
-    asked = {"max_token_length": 512, "desired_name": "math", "weight": 1.0, "group_size": 2}
-    joined = (await client.post(f"{base}/register-env", json=asked)).json()["env_id"]
+    joined = await joined_by_atropos(client, base, "math")
     await change_run(client, intake_paused=True, serving_paused=True)
     pace = (await client.get(f"{base}/status-env", params={"env_id": joined})).json()
     assert (pace["queue_size"], pace["unallocated_fraction"], pace["self_queue_size"]) == (0, -1.0, 1_000_000_000)
@@ -130,9 +135,7 @@ async def test_no_environment_starts_groups_for_an_archived_run(client: httpx.As
     """The run would refuse them, and their rollouts would be lost."""
     base = "/runs/run/atropos"
     await make_run(client, batch_size=2)
-    await taken_by_atropos(client, base)
-    asked = {"max_token_length": 512, "desired_name": "code", "weight": 1.0, "group_size": 2}
-    joined = (await client.post(f"{base}/register-env", json=asked)).json()["env_id"]
+    joined = await joined_by_atropos(client, base, "code")
     settings = Settings(url=str(client.base_url), run="run")
     async with AsyncEnvironment("math", settings) as environment:
         await change_run(client, archived=True)

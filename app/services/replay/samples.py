@@ -276,7 +276,7 @@ class ReplaySamples:
         return ended
 
     async def next_deadline_ms(self, run: str, clock_ms: int) -> int | None:
-        """Return the first deadline of a sample or a reservation after a time, run clock; None if there is none."""
+        """Return the first deadline of a lease after ``clock_ms``, on the run clock; None if there is none."""
         deadlines = (lease.deadline_ms for lease in await self._samples.leases(run))
         return min((one for one in deadlines if one > clock_ms), default=None)
 

@@ -140,9 +140,9 @@ async def test_a_run_sleeps_until_its_leases_and_its_buffer_need_work(store: Sto
 
 
 STAYING_AWAKE: dict[str, tuple[int | None, Step | None]] = {
-    "nobody knows when": (None, None),
-    "it is soon": (20_000, None),
-    "it is late": (-20_000, None),
+    "the time is not known": (None, None),
+    "the time is soon": (20_000, None),
+    "the time has passed": (-20_000, None),
     "something has happened": (HOUR_MS, lambda store: store.pass_time(1)),
 }
 
