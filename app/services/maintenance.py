@@ -221,7 +221,7 @@ class Maintenance:
         for run in self._batches.atropos_delivery.runs_to_recheck():
             await self._guarded(run, self._return_lost(run))
         self._rounds += 1
-        if ticks or self._rounds % _WATCH_EVERY == 0:  # also those of runs that sleep
+        if ticks or self._rounds % _WATCH_EVERY == 0:  # buffers of sleeping runs count, too
             await self._evict_if_full()
         if self._rounds % _WATCH_EVERY == 0:
             await self._watch.look()

@@ -7,6 +7,7 @@ sleep until then, if nothing has happened in between.
 
 from collections.abc import Collection, Iterable
 
+from app.core.batches.leases import deadlines_ahead
 from app.services.replay.buffer import ReplayBuffers
 from app.store.runs.store import RunStore
 from app.store.runs.tick import NO_TICK, LastTick, Tick
@@ -50,6 +51,5 @@ class Resting:
         view = await self._runs.queue(run)
         if view.clock_ms <= tick.clock_ms:
             return None  # what happens later in the same millisecond would look like nothing
-        times = [lease.deadline_ms for lease in view.leases if lease.deadline_ms > view.clock_ms]
-        in_buffer_ms = await self._buffers.next_work_ms(run) if tick.replay else None
-        return min([_NEVER_MS, *times, *([] if in_buffer_ms is None else [in_buffer_ms])])
+        in_buffer = await self._buffers.work_ahead_ms(run) if tick.replay else []
+        return min([_NEVER_MS, *deadlines_ahead(view.leases, view.clock_ms), *in_buffer])

@@ -244,6 +244,11 @@ def is_expired(lease: Lease, clock_ms: int) -> bool:
     return lease.state == "held" and clock_ms >= lease.deadline_ms
 
 
+def deadlines_ahead(leases: Iterable[Lease], clock_ms: int) -> list[int]:
+    """Return the deadlines of leases that are later than run clock ``clock_ms``."""
+    return [lease.deadline_ms for lease in leases if lease.deadline_ms > clock_ms]
+
+
 def seconds_left(lease: Lease, clock_ms: int) -> float | None:
     """Return the seconds until the lease of a held batch expires, at run clock ``clock_ms``; None for other batches."""
     return max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state == "held" else None

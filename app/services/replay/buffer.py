@@ -313,23 +313,21 @@ class ReplayBuffers:
         await self._maintain_workers(run, view.context.clock_ms)
         await self._cleanup.sweep(run)
 
-    async def next_work_ms(self, run: str) -> int | None:
-        """Return the run clock at which `maintain` has something to do, if nothing happens until then; None for never.
+    async def work_ahead_ms(self, run: str) -> list[int]:
+        """Return the run clocks at which `maintain` has something to do, the first among them, if nothing happens.
 
         Call it after `maintain`.
         """
         view = await self._replay.view(run)
         if view is None:
-            return None
-        if view.unsettled is not None:
-            return view.context.clock_ms
-        workers = await self._replay.ranked(run, "due", 0, 0)
-        times = [
-            await self._samples.next_deadline_ms(run, view.context.clock_ms),
-            await self._cleanup.next_expiry_ms(run, view.settings),
-            *(due_ms for _, due_ms in workers),
+            return []
+        clock_ms = view.context.clock_ms
+        return [
+            *([] if view.unsettled is None else [clock_ms]),
+            *(due_ms for _, due_ms in await self._replay.ranked(run, "due", 0, 0)),
+            *await self._samples.deadlines_ahead(run, clock_ms),
+            *await self._cleanup.expiries_ms(run, view.settings),
         ]
-        return min((one for one in times if one is not None), default=None)
 
     async def _maintain_workers(self, run: str, until_ms: int | str) -> None:
         """Handle workers with waiting fragments, and those to forget."""

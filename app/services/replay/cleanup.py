@@ -40,13 +40,13 @@ class ReplayCleanup:
             retired += await self._sweep_ages(run)
         return retired + await self._make_room(run)
 
-    async def next_expiry_ms(self, run: str, settings: ReplaySettings) -> int | None:
-        """Return the run clock at which the oldest chunk is too old; None if that never happens."""
+    async def expiries_ms(self, run: str, settings: ReplaySettings) -> list[int]:
+        """Return the run clocks at which the oldest chunks will be too old; none if chunks have no maximum age."""
         if settings.max_age_s is None:
-            return None
+            return []
         keys = [key for part in _BY_AGE for key, _ in await self._replay.ranked(run, part, 0, 0)]
-        ages = [entry.chunk.inserted_ms for entry in await self._replay.entries(run, keys) if entry is not None]
-        return min((int(inserted_ms + settings.max_age_s * 1000) + 1 for inserted_ms in ages), default=None)
+        oldest = [entry.chunk for entry in await self._replay.entries(run, keys) if entry is not None]
+        return [int(chunk.inserted_ms + settings.max_age_s * 1000) + 1 for chunk in oldest]
 
     async def settle(self, run: str, view: ReplayView) -> int:
         """Check all chunks after a change that may concern any of them, if that is still to be done."""

@@ -8,7 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, extended_deadline_ms, is_expired, lease_deadline_ms, retry_deadline_ms
+from app.core.batches.leases import (
+    Lease,
+    deadlines_ahead,
+    extended_deadline_ms,
+    is_expired,
+    lease_deadline_ms,
+    retry_deadline_ms,
+)
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
 from app.services.leases import LeaseKind, LeaseReading
@@ -275,10 +282,9 @@ class ReplaySamples:
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 
-    async def next_deadline_ms(self, run: str, clock_ms: int) -> int | None:
-        """Return the first deadline of a lease after ``clock_ms``, on the run clock; None if there is none."""
-        deadlines = (lease.deadline_ms for lease in await self._samples.leases(run))
-        return min((one for one in deadlines if one > clock_ms), default=None)
+    async def deadlines_ahead(self, run: str, clock_ms: int) -> list[int]:
+        """Return the deadlines of samples and reservations that are later than run clock ``clock_ms``."""
+        return deadlines_ahead(await self._samples.leases(run), clock_ms)
 
     async def _end(self, run: str, sample_id: str, lease_id: str, outcome: LeaseOutcome) -> bool:
         """End a sample; False if it had already ended with this outcome."""

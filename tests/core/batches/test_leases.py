@@ -13,6 +13,7 @@ from app.core.batches.leases import (
     as_quarantined,
     as_returned,
     as_rewound,
+    deadlines_ahead,
     extended_deadline_ms,
     in_saved_state,
     is_exhausted,
@@ -108,6 +109,10 @@ def test_a_batch_waits_once_returned_and_never_once_quarantined(
 ) -> None:
     assert is_redeliverable(as_returned(lease), clock_ms, most, being_sent=being_sent)
     assert not is_redeliverable(as_quarantined(lease), clock_ms, most, being_sent=being_sent)
+
+
+def test_a_deadline_is_ahead_until_the_clock_reaches_it() -> None:
+    assert deadlines_ahead([held(deadline_ms=ms) for ms in (99, 100, 101, 200)], 100) == [101, 200]
 
 
 def test_a_trainer_that_registers_again_takes_back_what_was_sent_and_no_more() -> None:

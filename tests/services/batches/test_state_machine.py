@@ -446,7 +446,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(times=st.integers(1, 4))
     def pass_time(self, times: int) -> None:
         for _ in range(times):
-            self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "clock_ms", 1000 * PASSES_S))
+            self._processes.pass_time(RUN, 1000 * PASSES_S)
             self._model.now += PASSES_S
             self._tick()
 

@@ -172,8 +172,7 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(times=st.integers(1, 2))
     def pass_time(self, times: int) -> None:
         for _ in range(times):
-            passed = self._processes.redis.hincrby(KEYS.run, "clock_ms", 1000 * PASSES_S)
-            self._processes.wait(passed)  # type: ignore[arg-type]
+            self._processes.pass_time(RUN, 1000 * PASSES_S)
             self._call(lambda services: services.environments.registry._runs.tick(RUN))
             self._now += PASSES_S
 

@@ -19,7 +19,6 @@ from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis
 from app.services.batches.request import BatchRequest
-from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import LachesisError, QueueFull
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.batches.test_state_machine import pick
@@ -166,7 +165,7 @@ class CreditsMachine(RuleBasedStateMachine):
 
     @rule()
     def pass_time(self) -> None:
-        self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "clock_ms", 50_000))
+        self._processes.pass_time(RUN, 50_000)
         self._processes.tick(RUN)
 
     @rule()
