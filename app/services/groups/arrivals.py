@@ -18,7 +18,7 @@ class _ArrivalCount:
 
     Attributes:
         gone: The environments that sent groups and send no more then.
-        stored_ms: When the sequences of each environment last grew, as far as that was seen.
+        silent_s: For how long the sequences of each environment had not grown, as far as that was seen, seconds.
     """
 
     first_epoch: int
@@ -26,7 +26,7 @@ class _ArrivalCount:
     sequences: Mapping[int, int]
     arrived: Arrived
     gone: Collection[int]
-    stored_ms: Mapping[int, int]
+    silent_s: Mapping[int, float]
 
 
 class Arrivals:
@@ -51,8 +51,8 @@ class Arrivals:
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
             if looks and looks[-1].first_epoch != view.first_epoch:
                 looks.clear()
-            stored_ms = _stored_ms(looks[-1] if looks else None, sequences, view.clock_ms)
-            looks.append(_ArrivalCount(view.first_epoch, view.clock_ms, sequences, _arrived(view), gone, stored_ms))
+            silent_s = _silent_s(looks[-1] if looks else None, sequences, view.clock_ms)
+            looks.append(_ArrivalCount(view.first_epoch, view.clock_ms, sequences, _arrived(view), gone, silent_s))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return the known arrival rates of environments over at most the last minute, sequences per second."""
@@ -60,10 +60,7 @@ class Arrivals:
 
     def silent_s(self, run: str) -> Mapping[int, float]:
         """Return for how long environments had sent nothing that is stored at the last look, seconds."""
-        if run not in self._looks:
-            return {}
-        last = self._looks[run][-1]
-        return {key: (last.clock_ms - stored_ms) / 1000 for key, stored_ms in last.stored_ms.items()}
+        return self._looks[run][-1].silent_s if run in self._looks else {}
 
     def gone(self, run: str) -> Collection[int]:
         """Return the environments that sent groups and sent no more when the counts were last recorded."""
@@ -90,11 +87,14 @@ class Arrivals:
             del self._looks[run]
 
 
-def _stored_ms(before: _ArrivalCount | None, sequences: Mapping[int, int], clock_ms: int) -> dict[int, int]:
+def _silent_s(before: _ArrivalCount | None, sequences: Mapping[int, int], clock_ms: int) -> dict[int, float]:
     if before is None:
-        return dict.fromkeys(sequences, clock_ms)
-    grown = (key for key, total in sequences.items() if total != before.sequences.get(key, 0))
-    return {**dict.fromkeys(sequences, clock_ms), **before.stored_ms, **dict.fromkeys(grown, clock_ms)}
+        return dict.fromkeys(sequences, 0.0)
+    elapsed_s = (clock_ms - before.clock_ms) / 1000
+    return {
+        key: before.silent_s[key] + elapsed_s if total == before.sequences.get(key) else 0.0
+        for key, total in sequences.items()
+    }
 
 
 def _arrived(view: RunView) -> Arrived:
