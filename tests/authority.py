@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _DAY = datetime.timedelta(days=1)
+_CRITICAL = (x509.BasicConstraints, x509.KeyUsage)
 
 
 class Authority:
@@ -26,7 +27,9 @@ class Authority:
         self._serial = 0
         extensions = (
             x509.BasicConstraints(ca=True, path_length=None),
+            _signs_certificates(),
             x509.SubjectKeyIdentifier.from_public_key(self._public),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key((by or self)._public),
         )
         cert = (by or self)._signed(self._name, self._public, extensions)
         self.file = folder / f"{name}.pem"
@@ -74,12 +77,27 @@ class Authority:
             .not_valid_after(now + days * _DAY)
         )
         for extension in extensions:
-            builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+            builder = builder.add_extension(extension, critical=isinstance(extension, _CRITICAL))
         return builder.sign(self._key, hashes.SHA256())
 
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    """Return the key usage without which Python 3.13 and later trust no authority."""
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _san(name: str) -> x509.GeneralName:
