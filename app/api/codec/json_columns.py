@@ -66,6 +66,8 @@ class _ColumnReader:
         return len(self.lengths[level]) - before
 
     def _read_values(self, row: Any, path: Path) -> int:
+        if isinstance(row, list) and self._took_all(row):
+            return len(row)
         before = len(self.values)
         for position, value in enumerate(row):
             try:
@@ -73,6 +75,14 @@ class _ColumnReader:
             except (TypeError, OverflowError):
                 self.values.append(_coerced(self._adapter, value, (*path, position)))
         return len(self.values) - before
+
+    def _took_all(self, row: list[Any]) -> bool:
+        """Read a whole row, or nothing if a value needs coercion."""
+        try:
+            self.values.fromlist(row)
+        except (TypeError, OverflowError):
+            return False
+        return True
 
 
 def _coerced(adapter: TypeAdapter[Any], value: Any, path: Path) -> Any:
