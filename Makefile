@@ -1,4 +1,4 @@
-# The one vocabulary for people and for CI. It needs Python >= 3.11 and make; all else goes into .venv.
+# The one vocabulary for people and for CI. It needs Python 3.11 to 3.14 and make; all else goes into .venv.
 # ARGS=... is passed on to the tool behind a target, e.g. `make test ARGS="-k lease"`.
 
 .DEFAULT_GOAL := help

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,14 @@ async def test_a_file_that_the_server_deletes_in_the_meantime_is_no_problem(
     code, found = await examined(tmp_path)
     assert (code, found["data directory"]["state"]) == (0, "ok"), found
     assert not old.exists()
+
+
+async def test_a_missing_parser_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "simdjson", None)
+    code, found = await examined(tmp_path)
+    assert (code, found["JSON parser"]["state"]) == (0, "warning")
+    assert "four times" in found["JSON parser"]["detail"]
+    assert found["JSON parser"]["remedy"].endswith("python -m pip install --no-binary pysimdjson pysimdjson")
 
 
 def test_the_doctor_knows_the_documented_rights() -> None:

@@ -109,12 +109,14 @@ def test_ci_calls_targets_that_exist_and_ends_with_tests() -> None:
 # ---- the interpreter
 
 
-def test_without_a_fit_python_one_line_says_so(tree: Path, path_of: Path) -> None:
+@pytest.mark.parametrize("version", [(3, 10, 9), (3, 15, 0)])
+def test_without_a_fit_python_one_line_says_so(version: tuple[int, ...], tree: Path, path_of: Path) -> None:
     interpreter(path_of, "python3", "exit 127")
-    interpreter(path_of, "python3.12", "exit 1  # too old")
+    as_version = f"import sys; sys.version_info = {version}; exec(sys.argv[1])"
+    interpreter(path_of, "python3.12", f"exec {sys.executable} -c '{as_version}' \"$2\"")
     result = sh(tree, "tools/venv", "server", PATH=str(path_of))
     assert result.returncode == 1
-    assert re.fullmatch(r"lachesis: no Python >= 3\.11 found .*\n", result.stderr)
+    assert re.fullmatch(r"lachesis: no Python 3\.11 to 3\.14 found .*\n", result.stderr)
     assert not (tree / ".venv").exists()
 
 
