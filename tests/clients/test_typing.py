@@ -82,7 +82,7 @@ def test_every_class_exists_for_threads_and_for_asyncio() -> None:
 def test_both_kinds_of_a_class_have_the_same_methods_and_parameters(sync: type, original: type) -> None:
     """The generator is not asked: a method that it left out would be missing from the comparison with it."""
     theirs = {"close" if name == "aclose" else name: member for name, member in public(original).items()}
-    attributes = {name for cls in original.__mro__ for name in vars(cls).get("__annotations__", {}) if name[0] != "_"}
+    attributes = {name for cls in original.__mro__ for name in inspect.get_annotations(cls) if name[0] != "_"}
     assert public(sync).keys() == theirs.keys() | attributes
     for name, member in theirs.items():
         if inspect.isfunction(member):
