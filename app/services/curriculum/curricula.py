@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, assert_never
 
-from app.core.curriculum import bins
-from app.core.curriculum.checks import check_settings, check_total_steps, progress
+from app.core.curriculum import bins, checks
 from app.core.curriculum.indexes import ItemCounts
 from app.core.curriculum.metrics import CurriculumTotals, metrics
 from app.core.curriculum.rewards import reward_spans
@@ -77,8 +76,8 @@ class CurriculumAdministration:
             if view is not None and keep:
                 return await self.facts(run, name)
             settings = CurriculumSettings.model_validate(dict(() if view is None else view.settings) | dict(changes))
-            check_settings(settings)
-            check_total_steps(settings)
+            checks.check_settings(settings)
+            checks.check_total_steps(settings)
             if view is not None and settings == view.settings:
                 return await self.facts(run, name)
             old, own = ("", uuid.uuid4().hex) if view is None else (view.revision, view.curriculum_id)
@@ -144,18 +143,16 @@ class CurriculumAdministration:
         view = await self._store.existing(run, name)
         settings = view.settings
         whole = settings.total_steps if total_steps is None else total_steps
-        come = (
-            0.0
-            if whole is None and table.needs_progress(settings)
-            else progress(settings, view.step if step is None else step, whole)
-        )
+        progress = 0.0
+        if whole is not None or not table.needs_progress(settings):
+            progress = checks.progress(settings, view.step if step is None else step, whole)
         census = await counted(self._store, view, settings)
         counts = counts_at(view, census)
         least, greatest = await self._store.mean_reward_bounds(view)
         ends = least or 0.0, greatest or 0.0
         totals = CurriculumTotals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
-        parts = table.parts(settings, counts, come)
-        return metrics(settings, counts, totals, parts, come)
+        parts = table.parts(settings, counts, progress)
+        return metrics(settings, counts, totals, parts, progress)
 
 
 async def counted(

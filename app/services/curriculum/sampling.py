@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.core.curriculum import sampling
+from app.core.curriculum import checks, sampling
 from app.core.curriculum.bins import bin_at, bin_distribution, in_other_indexes, middle
-from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies import table, thompson
 from app.services.curriculum.curricula import again_if_replaced, counted, counts_at, gone
@@ -125,8 +124,11 @@ class SamplingDistribution:
         probability = None
         if not table.draws_candidates(self.settings):
             probability = self.probabilities.of(ranks, self.census.named.get(item.category, ""))
-        bin_ = bin_at(item.ranks[0], self.counts.length(ItemIndex.MEAN_REWARD), n_bins)
-        return DrawnItem(item, bin_, probability, why)
+        return DrawnItem(item, self.bin_of(item, n_bins), probability, why)
+
+    def bin_of(self, item: StoredItem, n_bins: int) -> int:
+        """Return the bin of an item that was looked up in `indexes`."""
+        return bin_at(item.ranks[0], self.counts.length(ItemIndex.MEAN_REWARD), n_bins)
 
 
 class CurriculumSamples:
@@ -221,10 +223,10 @@ class CurriculumSamples:
             CurriculumNotFound: It was removed in the meantime.
             InvalidField: The strategy needs ``total_steps``, and neither the request nor the curriculum has it.
         """
-        come = progress(settings, view.step if step is None else step, total_steps)
+        progress = checks.progress(settings, view.step if step is None else step, total_steps)
         census = await counted(self._store, view, settings, **claims)
         counts = counts_at(view, census)
-        parts = table.parts(settings, counts, come)
+        parts = table.parts(settings, counts, progress)
         return SamplingDistribution(
             settings, census, counts, parts, sampling.ItemProbabilities(parts), settings.seed, census.counter
         )
@@ -288,11 +290,9 @@ class CurriculumSamples:
         taken = await self._items.take(view, own, wanted, places, distribution.indexes, request_id)
         if taken is None:
             raise gone(view)
-        n_bins = view.settings.n_bins
-        if taken.repeated:
-            return taken, [distribution.drawn_item(item, _AGAIN, n_bins) for _, item in taken.items]
         return taken, [
-            distribution.drawn_item(item, whys[place] if place >= 0 else _AGAIN, n_bins) for place, item in taken.items
+            distribution.drawn_item(item, _AGAIN if taken.repeated or place < 0 else whys[place], view.settings.n_bins)
+            for place, item in taken.items
         ]
 
     async def _draw_bins(
@@ -301,8 +301,7 @@ class CurriculumSamples:
         """Draw items with repetition, and return their bins."""
         draws = sampling.independent(parts, n, distribution.seed, distribution.counter)
         found = await self._items.look(view, distribution.named(draws))
-        ranked = distribution.counts.length(ItemIndex.MEAN_REWARD)
-        return [bin_at(item.ranks[0], ranked, view.settings.n_bins) for item in found if item is not None]
+        return [distribution.bin_of(item, view.settings.n_bins) for item in found if item is not None]
 
     async def _bins_of_the_best(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
         most = min(distribution.settings.candidates, _LOOKED_UP)
@@ -311,8 +310,8 @@ class CurriculumSamples:
         probabilities = await asyncio.to_thread(
             thompson.best_probabilities, distribution.settings, [item.estimate for item in candidates]
         )
-        n_bins, ranked = view.settings.n_bins, distribution.counts.length(ItemIndex.MEAN_REWARD)
+        n_bins = view.settings.n_bins
         found = [0.0] * n_bins
         for item, probability in zip(candidates, probabilities, strict=True):
-            found[bin_at(item.ranks[0], ranked, n_bins)] += probability
+            found[distribution.bin_of(item, n_bins)] += probability
         return found
