@@ -156,8 +156,8 @@ class CurriculumItems:
             raise InvalidField("this is the cursor of a search", ("query", "cursor"))
         first = int(cursor or 0)
         keys: list[str] = []
-        for one, wanted in _within(sections, first, limit, descending=descending):
-            found = await self._items.keys_by_rank(view, one, wanted.start, wanted.stop - 1, descending=False)
+        for section, wanted in _within(sections, first, limit, descending=descending):
+            found = await self._items.keys_by_rank(view, section, wanted)
             keys += reversed(found) if descending else found
         following = first + limit
         more = following < sum(len(places) for _, places in sections)
@@ -239,14 +239,11 @@ def _not_found(view: CurriculumView, key: str) -> ItemNotFound:
 def _within(
     sections: Sequence[tuple[ItemIndex, range]], first: int, limit: int, *, descending: bool
 ) -> Iterator[tuple[ItemIndex, range]]:
-    """Return the parts of consecutive sections that lie on a page."""
+    """Return the parts of consecutive sections that lie on a page. Each counts from its end if ``descending``."""
     for index, places in sections:
         part = range(len(places))[first : first + limit]
-        if part:
-            yield (
-                index,
-                places[len(places) - part.stop : len(places) - part.start]
-                if descending
-                else places[part.start : part.stop],
-            )
+        if part and descending:
+            yield index, places[len(places) - part.stop : len(places) - part.start]
+        elif part:
+            yield index, places[part.start : part.stop]
         first, limit = max(0, first - len(places)), limit - len(part)

@@ -262,12 +262,9 @@ class ItemStore:
         idle = [n for n in range(len(keys)) if not until or (until[0][n] or 0) <= view.clock_ms]
         return [keys[n].decode() for n in idle], Evidence(passed[idle], failed[idle], prior[idle])
 
-    async def keys_by_rank(
-        self, view: CurriculumView, index: ItemIndex, first: int, last: int, *, descending: bool
-    ) -> list[str]:
-        """Read the keys of the items with ranks ``first`` to ``last`` (included) of an index."""
-        backwards = ["REV"] if descending else []
-        found = await self._connection.call("ZRANGE", view.keys.part(index.value), first, last, *backwards)
+    async def keys_by_rank(self, view: CurriculumView, index: ItemIndex, ranks: range) -> list[str]:
+        """Read the keys of the items with these ranks of an index, in ascending order. ``ranks`` is not empty."""
+        found = await self._connection.call("ZRANGE", view.keys.part(index.value), ranks.start, ranks.stop - 1)
         return [key.decode() for key in found]
 
     async def search(self, view: CurriculumView, text: str, cursor: int, about: int) -> tuple[int, list[str]]:
