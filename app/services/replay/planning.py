@@ -17,7 +17,7 @@ from app.store.replay.insertions import Insertion, NewChunk, NewFragment
 from app.store.replay.view import ReplayView
 from lachesis.wire.errors import FragmentExists
 from lachesis.wire.replay import ReplaySettings
-from lachesis.wire.states import FRAGMENT_REFUSALS
+from lachesis.wire.states import FRAGMENT_REFUSALS, Arrival, ChunkDropReason, FragmentDropReason
 
 SPARE_VICTIMS = 16
 """Candidates for eviction to read besides one for each fragment or group that is inserted."""
@@ -32,12 +32,12 @@ class FragmentResult:
 
     Attributes:
         number: Its number.
-        outcome: See `lachesis.wire.states.FragmentOutcome`.
+        outcome: What happened to it. Only those of `lachesis.wire.states.FragmentOutcome` can happen to a new one.
         fragment_id: Its id if it is stored now; None if not.
     """
 
     number: int
-    outcome: str
+    outcome: Arrival | FragmentDropReason | ChunkDropReason
     fragment_id: str | None = None
 
 
@@ -47,11 +47,36 @@ class _InsertionPlan:
 
     view: ReplayView
     worker: StoredWorker
+    new_id: Callable[[], str]
     ids: dict[int, str]
     recent: dict[int, str]
+    stored: dict[str, NewFragment] = field(default_factory=dict)  # by id
     chunks: list[NewChunk] = field(default_factory=list)
-    dropped: dict[str, str] = field(default_factory=dict)  # fragment id -> reason
+    dropped: dict[str, FragmentDropReason | ChunkDropReason] = field(default_factory=dict)  # fragment id -> reason
     counts: Counter[str] = field(default_factory=Counter)
+
+    def receive(self, encoded: EncodedFragment) -> FragmentResult:
+        """Take in a fragment. Return what happened to it, unless a later step drops it.
+
+        Raises:
+            FragmentExists: Its number belongs to a fragment with other contents.
+        """
+        context, settings, number = self.view.context, self.view.settings, encoded.number
+        fragment = _fragment(encoded, context.clock_ms)
+        reason = chunk_drop_reason(chunk_of([fragment], context.clock_ms), context, settings)
+        if reason is not None and reason in FRAGMENT_REFUSALS:
+            self.counts[f"refused:{reason}"] += 1
+            return FragmentResult(number, reason)
+        arrival, step = arrive(self.worker.state, fragment, context.version, settings, self.recent)
+        if arrival == "conflict":
+            raise FragmentExists(f"worker {encoded.worker} sent fragment {number} before, with other contents")
+        if arrival == "stored":
+            fragment_id = self.ids[number] = self.new_id()
+            self.stored[fragment_id] = NewFragment(fragment_id, encoded.payload, fragment_rest(fragment, encoded.facts))
+        self.counts["refused:late"] += arrival == "late"
+        result = FragmentResult(number, arrival, self.ids.get(number))
+        self.follow(step)
+        return result
 
     def follow(self, step: ChunkingStep) -> None:
         """Record what a step changed."""
@@ -78,6 +103,12 @@ class _InsertionPlan:
         for new in self.chunks[:surplus]:
             self.dropped.update(dict.fromkeys(new.fragment_ids, "evicted"))
         self.chunks = self.chunks[surplus:]
+
+    def receipt(self, result: FragmentResult) -> FragmentResult:
+        """Return what happened to a fragment in the end: a step may have dropped it after it was received."""
+        if result.fragment_id not in self.dropped:
+            return result
+        return FragmentResult(result.number, self.dropped[result.fragment_id])
 
 
 def beyond_room(chunks: Sequence[NewChunk], settings: ReplaySettings) -> int:
@@ -111,37 +142,18 @@ def plan_insertion(
         FragmentExists: A number belongs to a fragment with other contents.
     """
     context, settings = view.context, view.settings
-    plan = _InsertionPlan(view, known, dict(known.ids), dict(known.recent))
+    plan = _InsertionPlan(view, known, new_id, dict(known.ids), dict(known.recent))
     if known.state.session < context.session:
         plan.follow(change_session(known.state, context.session))
     else:
         plan.follow(pass_time(known.state, context.version, settings, context.clock_ms))
-    outcomes: list[tuple[int, str, str | None]] = []
-    stored: dict[str, NewFragment] = {}
-    for encoded in fragments:
-        fragment = _fragment(encoded, context.clock_ms)
-        reason = chunk_drop_reason(chunk_of([fragment], context.clock_ms), context, settings)
-        if reason in FRAGMENT_REFUSALS:
-            plan.counts[f"refused:{reason}"] += 1
-            outcomes.append((encoded.number, reason, None))
-            continue
-        arrival, step = arrive(plan.worker.state, fragment, context.version, settings, plan.recent)
-        if arrival == "conflict":
-            raise FragmentExists(f"worker {worker} sent fragment {encoded.number} before, with other contents")
-        if arrival == "stored":
-            fragment_id = plan.ids[encoded.number] = new_id()
-            stored[fragment_id] = NewFragment(fragment_id, encoded.payload, fragment_rest(fragment, encoded.facts))
-            outcomes.append((encoded.number, arrival, fragment_id))
-        else:
-            plan.counts["refused:late"] += arrival == "late"
-            outcomes.append((encoded.number, arrival, plan.ids.get(encoded.number)))
-        plan.follow(step)
+    results = [plan.receive(fragment) for fragment in fragments]
     plan.drop_what_has_no_room()
-    receipts = [_receipt(*outcome, plan.dropped) for outcome in outcomes]
+    receipts = [plan.receipt(result) for result in results]
     if fragments and not _changed(known, plan) and not +plan.counts:
         return None, receipts
     forgotten = not fragments and not plan.ids and _long_silent(plan.worker.state, view)
-    return _insertion(worker, known, plan, stored, victims, "" if forgotten else new_id()), receipts
+    return _insertion(worker, known, plan, victims, "" if forgotten else new_id()), receipts
 
 
 def plan_heard(view: ReplayView, worker: str, known: StoredWorker, new_id: Callable[[], str]) -> Insertion | None:
@@ -170,12 +182,6 @@ def _fragment(encoded: EncodedFragment, clock_ms: int) -> Fragment:
     return Fragment(*place, encoded.versions, size, digest, clock_ms, encoded.priority)
 
 
-def _receipt(number: int, outcome: str, fragment_id: str | None, dropped: dict[str, str]) -> FragmentResult:
-    if fragment_id in dropped:
-        return FragmentResult(number, dropped[fragment_id])
-    return FragmentResult(number, outcome, fragment_id)
-
-
 def _changed(known: StoredWorker, plan: _InsertionPlan) -> bool:
     return replace(known.state, heard_ms=0) != replace(plan.worker.state, heard_ms=0) or bool(plan.dropped)
 
@@ -184,11 +190,10 @@ def _insertion(
     worker: str,
     known: StoredWorker,
     plan: _InsertionPlan,
-    stored: dict[str, NewFragment],
     victims: Sequence[str],
     token: str,
 ) -> Insertion:
-    view, state = plan.view, plan.worker.state
+    view, state, stored = plan.view, plan.worker.state, plan.stored
     clock_ms = view.context.clock_ms
     before = (*known.state.open_part, *known.state.waiting)
     after = (*state.open_part, *state.waiting)
