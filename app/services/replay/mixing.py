@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.core.batches.heads import with_unread
 from app.core.batches.leases import Lease, LeasedGroup, Replayed
@@ -43,6 +43,13 @@ _MOST_CANDIDATES = 4096
 _MANY = 256
 _ATTEMPTS = 16
 _NOT_DRAWN = Sampling(strategy="fifo")  # a reservation names its chunks: each has the probability 1, as in fifo
+
+
+class _DrawnChunk(NamedTuple):
+    """A chunk, and the first draw that named it."""
+
+    stored: StoredChunk
+    draw: ChunkDraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +174,11 @@ class ReplayMixing:
         if not counts.chunks or not credit:
             return [], counter
         drawn, counter = await self._drawn(run, view, counts, min(wanted, counts.chunks))
-        fit = [(entry, place) for entry, place in drawn if _may_be_replayed(entry, view)]
-        fragments = await self._replay.fragments(run, [entry.fragment_ids[0] for entry, _ in fit])
+        fit = [one for one in drawn if _may_be_replayed(one.stored, view)]
+        fragments = await self._replay.fragments(run, [one.stored.fragment_ids[0] for one in fit])
         candidates = [
-            ReplayCandidate(entry, fragment, facts, place)
-            for (entry, place), fragment in zip(fit, fragments, strict=True)
+            ReplayCandidate(one.stored, fragment, facts, one.draw)
+            for one, fragment in zip(fit, fragments, strict=True)
             if fragment is not None and "sequences" in (facts := json.loads(fragment.facts))
         ]
         # A group that was rewound and given back waits in the queue again. It must not be in one batch twice.
@@ -180,38 +187,38 @@ class ReplayMixing:
 
     async def _drawn(
         self, run: str, view: ReplayView, counts: ChunkCounts, wanted: int
-    ) -> tuple[list[tuple[StoredChunk, ChunkDraw]], int]:
+    ) -> tuple[list[_DrawnChunk], int]:
         """Draw at least this many different chunks if they are there, and return them in the order of their draws.
 
         If few chunks outweigh all others, one list of draws names hardly any others. Then draw more lists.
         """
         sampling, seed, counter = view.settings.sampling, view.settings.seed, view.total("draws")
-        found: dict[str, tuple[StoredChunk, ChunkDraw]] = {}
+        found: dict[str, _DrawnChunk] = {}
         while True:
-            taken, first = [place for _, place in found.values()], counter
+            taken, first = [one.draw for one in found.values()], counter
             draws, counter = await in_thread_if(
                 counts.chunks > MANY_PLACES, draw, counts, sampling, wanted, seed, first, taken
             )
-            for name, one in (await self._accepted(run, draws)).items():
-                found.setdefault(name, one)
+            for key, one in (await self._accepted(run, draws)).items():
+                found.setdefault(key, one)
             if sampling.strategy != "proportional" or len(found) >= wanted or len(found) == len(taken):
                 break
         drawn = list(found.values())
         if sampling.strategy == "proportional" and wanted == counts.chunks:
-            order = order_by_weight([entry.weight for entry, _ in drawn], seed, first)
+            order = order_by_weight([one.stored.weight for one in drawn], seed, first)
             drawn = [drawn[position] for position in order]
         return drawn, counter
 
-    async def _accepted(self, run: str, draws: Sequence[ChunkDraw]) -> dict[str, tuple[StoredChunk, ChunkDraw]]:
-        """Return the chunks that draws name and accept, by key, each with its first draw."""
-        names = await self._samples.named(run, draws)
-        keys = list(dict.fromkeys(name for name in names if name is not None))
-        stored = dict(zip(keys, await self._replay.entries(run, keys), strict=True))
-        accepted: dict[str, tuple[StoredChunk, ChunkDraw]] = {}
-        for name, drawn in zip(names, draws, strict=True):
-            entry = None if name is None else stored[name]
-            if name is not None and entry is not None and drawn.accept < entry.weight:
-                accepted.setdefault(name, (entry, drawn))
+    async def _accepted(self, run: str, draws: Sequence[ChunkDraw]) -> dict[str, _DrawnChunk]:
+        """Return the chunks that draws name and accept, by key."""
+        named = await self._samples.named(run, draws)
+        keys = list(dict.fromkeys(key for key in named if key is not None))
+        entries = dict(zip(keys, await self._replay.entries(run, keys), strict=True))
+        accepted: dict[str, _DrawnChunk] = {}
+        for key, drawn in zip(named, draws, strict=True):
+            stored = None if key is None else entries[key]
+            if key is not None and stored is not None and drawn.accept < stored.weight:
+                accepted.setdefault(key, _DrawnChunk(stored, drawn))
         return accepted
 
 
