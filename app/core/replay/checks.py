@@ -47,15 +47,16 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, settings: R
     Raises:
         InvalidField: The trainer gave both numbers or neither, a fraction of a chunk, less than 1, or too many.
     """
-    if num_fragments is None and num_chunks is None:
-        raise InvalidField("is missing: send num_chunks or num_fragments", ("num_chunks",))
-    if num_fragments is not None and num_chunks is not None:
-        raise InvalidField("came together with num_fragments: send only one of them", ("num_chunks",))
     size = settings.fragments_per_chunk
-    named, asked, unit = (
-        ("num_chunks", num_chunks, 1) if num_fragments is None else ("num_fragments", num_fragments, size)
-    )
-    wanted = asked or 0
+    match num_fragments, num_chunks:
+        case None, None:
+            raise InvalidField("is missing: send num_chunks or num_fragments", ("num_chunks",))
+        case None, int(wanted):
+            named, unit = "num_chunks", 1
+        case int(wanted), None:
+            named, unit = "num_fragments", size
+        case _:
+            raise InvalidField("came together with num_fragments: send only one of them", ("num_chunks",))
     if wanted < 1:
         raise InvalidField(f"should be 1 or more, not {wanted}", (named,))
     if wanted % unit:
