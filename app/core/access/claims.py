@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.core.access.identity import matches
 from lachesis.wire.access import Role
@@ -67,9 +67,8 @@ class JwtTrust:
     rules: tuple[ClaimRule, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a JWT or a certificate allows: a part of `Identity`."""
+class Grant(NamedTuple):
+    """What a JWT or a certificate allows: the fields of `Identity` with these names."""
 
     role: Role
     runs: tuple[str, ...]

@@ -74,14 +74,9 @@ class CertificateSource:
         if grant is None:
             return None
         return CertificateIdentity(
+            **grant._asdict(),
             name=certificate.names[0],
             kind="certificate",
-            role=grant.role,
-            runs=grant.runs,
-            environment=grant.environment,
-            contents=grant.contents,
-            limits=grant.limits,
-            queue_limits=grant.queue_limits,
             expires_at_s=certificate.expires_at_s,
             certificate=certificate,
         )

@@ -4,14 +4,14 @@ import base64
 import binascii
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jwt
 import orjson
 
-from app.core.access.claims import LEEWAY_S, JwtTrust, claims_problem, grant_of
+from app.core.access.claims import LEEWAY_S, Claims, JwtTrust, claims_problem, grant_of
 from app.core.access.identity import Identity
 from app.core.access.jwk import ALGORITHMS
 from app.services.access.credentials import GivenCredentials
@@ -101,25 +101,9 @@ class JwtSource:
         return self._keys.has(identity.key) and identity.expires_at_s is not None and now_s < identity.expires_at_s
 
     async def _verify(self, token: bytes) -> JwtIdentity:
-        header = _header_of(token)
-        key_id, algorithm = header.get("kid"), header.get("alg")
-        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise Unauthorized("the algorithm of the token is not supported: use RS*, PS*, ES* or EdDSA")
-        if "crit" in header:
-            raise Unauthorized("the token has critical header fields (crit), and the service knows none")
-        if key_id is not None and not (isinstance(key_id, str) and len(key_id) <= _MAX_KEY_ID):
-            raise Unauthorized(f"the key id (kid) of the token is not text of up to {_MAX_KEY_ID} characters")
+        key_id, algorithm = _key_named_by(_header_of(token))
         key = await self._keys.get(key_id, algorithm)
-        try:
-            claims = orjson.loads(_SIGNATURES.decode(token, key.jwk, algorithms=[algorithm]))
-        except jwt.InvalidKeyError:
-            raise Unauthorized("the key of the token is too short") from None
-        except jwt.InvalidSignatureError:
-            raise Unauthorized("the signature of the token is not valid") from None
-        except (jwt.PyJWTError, orjson.JSONDecodeError):
-            raise Unauthorized(_MALFORMED) from None
-        if not isinstance(claims, dict):
-            raise Unauthorized(_MALFORMED)
+        claims = _claims_of(token, key.jwk, algorithm)
         problem = claims_problem(claims, self._trust.issuer, self._trust.audience, self._now_ms() / 1000)
         if problem is not None:
             raise Unauthorized(problem)
@@ -127,14 +111,9 @@ class JwtSource:
         if grant is None:
             raise Unauthorized("no rule in LACHESIS_JWT_RULES matches the claims of the token")
         return JwtIdentity(
+            **grant._asdict(),
             name=claims["sub"],
             kind="jwt",
-            role=grant.role,
-            runs=grant.runs,
-            environment=grant.environment,
-            contents=grant.contents,
-            limits=grant.limits,
-            queue_limits=grant.queue_limits,
             expires_at_s=claims["exp"] + LEEWAY_S,
             key=key.thumbprint,
         )
@@ -155,3 +134,30 @@ def _header_of(token: bytes) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise Unauthorized(_MALFORMED)
     return header
+
+
+def _key_named_by(header: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return the id of the key (None: not named) and the algorithm in a header that is not verified yet."""
+    key_id, algorithm = header.get("kid"), header.get("alg")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise Unauthorized("the algorithm of the token is not supported: use RS*, PS*, ES* or EdDSA")
+    if "crit" in header:
+        raise Unauthorized("the token has critical header fields (crit), and the service knows none")
+    if key_id is not None and not (isinstance(key_id, str) and len(key_id) <= _MAX_KEY_ID):
+        raise Unauthorized(f"the key id (kid) of the token is not text of up to {_MAX_KEY_ID} characters")
+    return key_id, algorithm
+
+
+def _claims_of(token: bytes, key: jwt.PyJWK, algorithm: str) -> Claims:
+    """Verify the signature of a token, and return its claims."""
+    try:
+        claims = orjson.loads(_SIGNATURES.decode(token, key, algorithms=[algorithm]))
+    except jwt.InvalidKeyError:
+        raise Unauthorized("the key of the token is too short") from None
+    except jwt.InvalidSignatureError:
+        raise Unauthorized("the signature of the token is not valid") from None
+    except (jwt.PyJWTError, orjson.JSONDecodeError):
+        raise Unauthorized(_MALFORMED) from None
+    if not isinstance(claims, dict):
+        raise Unauthorized(_MALFORMED)
+    return claims
