@@ -31,7 +31,7 @@ class Decision:
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
         relaxes_in_ms: Time until a minimum is relaxed: because the minimums are impossible together, or because an
             environment sends too little.
-        unfilled: Whether there is no batch although its fresh part is queued (`app.core.replay.mixing.unfilled`).
+        unfilled: Whether there is no batch although its fresh part is queued (`app.core.replay.mixing.has_fresh_part`).
         scarce: Since when batches wait for environments that send too little (`app.core.environments.scarcity`).
         replayed: The groups that the batch gets from the replay buffer.
     """
@@ -153,17 +153,17 @@ def with_returned(view: QueueView, lanes: Sequence[Lane], groups: Iterable[Lease
     Groups from the replay buffer do not go to a lane. Groups that are too old by now are left out. If another process
     has dissolved the batch in the meantime, its groups are in the lanes already: they count once.
     """
-    heads: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
+    returned: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
     for group in groups:
         waited_ms = view.clock_ms - group.accepted_ms
         if group.replayed is None and not drop_reason(
             group.policy_version, view.policy_version, view.policy, waited_ms
         ):
-            heads[group.environment, group.size].append(QueuedGroup(group.arrival, group.group_id))
-    joined = [
-        replace(lane, queued=lane.queued + len(back), heads=tuple(sorted((*back, *lane.heads))))
-        for lane in lanes
-        for back in [set(heads.pop(lane.id, [])).difference(lane.heads)]
-    ]
-    others = ((lane, sorted(back), view.lanes.get(lane, 0)) for lane, back in heads.items())
-    return joined + [Lane(*lane, unread + len(back), tuple(back)) for lane, back, unread in others]
+            returned[group.environment, group.size].append(QueuedGroup(group.arrival, group.group_id))
+    joined: list[Lane] = []
+    for lane in lanes:
+        back = set(returned.pop(lane.id, ())).difference(lane.heads)
+        joined.append(replace(lane, queued=lane.queued + len(back), heads=tuple(sorted((*back, *lane.heads)))))
+    for lane_id, groups_back in returned.items():  # lanes without other groups, or whose heads were not read
+        joined.append(Lane(*lane_id, view.lanes.get(lane_id, 0) + len(groups_back), tuple(sorted(groups_back))))
+    return joined
