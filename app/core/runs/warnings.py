@@ -95,25 +95,19 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     Or warn of sizes that are in no such sum: their groups would wait forever. With maximums, it may miss some of them.
     There is no warning if no known size fits into a batch. The arguments are those of `groups_too_large`.
     """
-
-    def usable(own: Collection[int], limit: int = batch_size) -> frozenset[int]:
-        return frozenset(size for size in own if 0 < size <= limit)
-
-    free = usable(set[int]().union(*(own for key, own in sizes.items() if key not in limits)))
-    maxima = {key: _limit(key, batch_size, limits) for key in limits.keys() & sizes.keys()}
-    senders = Counter((limit, usable(sizes[key], limit)) for key, limit in maxima.items() if usable(sizes[key], limit))
-    if free:
-        senders[batch_size, free] = 1
-    sums = ever_reachable(batch_size, senders)
-    sent = {key: usable(own, _limit(key, batch_size, limits)) for key, own in sizes.items()}
-    useless = every = frozenset[int]().union(*sent.values())
-    if fits := bool(sums >> batch_size & 1):
-        useless = frozenset(size for size in every if not sums >> (batch_size - size) & 1)
-    whose = _ordered(key for key, own in sent.items() if own & useless)
+    fitting = {
+        key: frozenset(size for size in own if 0 < size <= _limit(key, batch_size, limits))
+        for key, own in sizes.items()
+    }
+    every = frozenset[int]().union(*fitting.values())
+    sums = ever_reachable(batch_size, _senders(batch_size, fitting, limits))
+    batches_form = bool(sums >> batch_size & 1)
+    useless = frozenset(size for size in every if not (batches_form and sums >> (batch_size - size) & 1))
+    whose = _ordered(key for key, own in fitting.items() if own & useless)
     if not whose:
         return None
     known = listed(sorted(every))
-    if fits:
+    if batches_form:
         detail = (
             f"no batch of {batch_size} sequences can contain groups of {listed(sorted(useless))}: the sizes that "
             f"environments declared or sent ({known}) do not sum to the rest. Send other sizes or change batch_size"
@@ -126,6 +120,20 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
         f"{within}, however many arrive. Send other sizes or change {change}"
     )
     return RunWarning(WarningKind.SIZES_DO_NOT_FIT, detail, whose)
+
+
+def _senders(
+    batch_size: int, sizes: Mapping[int | None, frozenset[int]], limits: Mapping[int, int]
+) -> Counter[tuple[int, frozenset[int]]]:
+    """Count environments by the most sequences that one may contribute to a batch, and by the sizes of its groups.
+
+    All without a limit are one sender: any number of groups of their sizes may be in a batch.
+    """
+    senders = Counter((_limit(key, batch_size, limits), own) for key, own in sizes.items() if own and key in limits)
+    free = frozenset[int]().union(*(own for key, own in sizes.items() if key not in limits))
+    if free:
+        senders[batch_size, free] = 1
+    return senders
 
 
 def minimums_above_one(shares: Mapping[int, ShareLimits], named: Naming = by_number) -> RunWarning | None:
