@@ -7,7 +7,7 @@ A position names what was listed last, so a listing continues after any group, e
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from math import isqrt
@@ -29,13 +29,6 @@ BATCH_END = LANE_END
 """Larger than every place in a batch."""
 
 _ENDED = (DELIVERED, DROPPED)
-_LANE = r"(-|\d{1,16})\.(\d{1,16})"
-_CURSORS = {
-    "start": re.compile("|".join(SECTIONS), re.ASCII),
-    "lanes": re.compile(rf"({QUEUED}|{BUFFERED}):{_LANE}:{_LANE}:(\d{{1,16}})", re.ASCII),
-    "batch": re.compile(rf"({LEASED}|{KEPT}):(-?\d{{1,16}}):([A-Za-z0-9._-]{{1,64}}):(\d{{1,16}})", re.ASCII),
-    "left": re.compile(rf"{LEFT}:(\d{{1,16}}):(\d{{1,16}}):([A-Za-z0-9._-]{{1,64}})", re.ASCII),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,24 +256,32 @@ def parse_list_position(text: str) -> Position:
     Raises:
         InvalidField: The text is not a position.
     """
-    for kind, pattern in _CURSORS.items():
-        if found := pattern.fullmatch(text):
-            words = found.groups()
-            match kind:
-                case "start":
-                    return Start(text)
-                case "lanes":
-                    section, owner, size, last_owner, last_size, arrival = words
-                    return LanesPosition(section, _lane(owner, size), _lane(last_owner, last_size), int(arrival))
-                case "batch":
-                    return BatchPosition(words[0], int(words[1]), words[2], int(words[3]))
-                case _:
-                    return LeftPosition(int(words[0]), int(words[1]), words[2])
+    for pattern, position_of in _POSITIONS.items():
+        if found := re.fullmatch(pattern, text, re.ASCII):
+            return position_of(*found.groups())
     raise not_a_cursor()
 
 
 def _lane(owner: str, size: str) -> tuple[int, int]:
     return -1 if owner == "-" else int(owner), int(size)
+
+
+_LANE = r"(-|\d{1,16})\.(\d{1,16})"
+_POSITIONS: dict[str, Callable[..., Position]] = {
+    rf"({'|'.join(SECTIONS)})": Start,
+    rf"({QUEUED}|{BUFFERED}):{_LANE}:{_LANE}:(\d{{1,16}})": (
+        lambda section, owner, size, last_owner, last_size, arrival: LanesPosition(
+            section, _lane(owner, size), _lane(last_owner, last_size), int(arrival)
+        )
+    ),
+    rf"({LEASED}|{KEPT}):(-?\d{{1,16}}):([A-Za-z0-9._-]{{1,64}}):(\d{{1,16}})": (
+        lambda section, step, batch_id, place: BatchPosition(section, int(step), batch_id, int(place))
+    ),
+    rf"{LEFT}:(\d{{1,16}}):(\d{{1,16}}):([A-Za-z0-9._-]{{1,64}})": (
+        lambda clock_ms, passed, name: LeftPosition(int(clock_ms), int(passed), name)
+    ),
+}
+"""The text of each kind of position, and how to make the position from its parts."""
 
 
 def section_after(section: str, sections: Sequence[str]) -> Start | None:
