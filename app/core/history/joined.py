@@ -1,12 +1,17 @@
 """Sum stored spans into the longer ones that a chart shows, while they are read."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from app.core.history.resolution import Range
 from app.core.history.series import OTHERS, HistorySpan, added
 
-TimedSpan = tuple[int, HistorySpan]
-"""When a span begins, seconds since 1970, and what happened in it."""
+
+class TimedSpan(NamedTuple):
+    """When a span begins, seconds since 1970, and what happened in it."""
+
+    time_s: int
+    span: HistorySpan
 
 
 class JoinedSpans:

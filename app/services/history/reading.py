@@ -135,18 +135,9 @@ class Histories:
             await self._writer.refresh(run)
         if wanted.environment is not None:
             wanted = replace(wanted, environment=wanted.environment[:MOST_NAME])
-        now_s, environments = await self._histories.now_s(), await self._histories.environments(run)
-        to_s = now_s if asked.to_s is None else asked.to_s
-        from_s = asked.from_s
-        if from_s is None:
-            from_s = default_begin(to_s, await self._histories.firsts_s(run))
-        if from_s >= to_s:
-            raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
-        choose = partial(
-            chosen_range, from_s, to_s, now_s, most_points=asked.most_spans, least_step_s=asked.least_step_s
-        )
+        choose = await self._range_chooser(run, asked)
         is_of_many = wanted.has_environments and wanted.environment is None
-        names = min(environments, MOST_CHARTED_ENVIRONMENTS) if is_of_many else 0
+        names = min(await self._histories.environments(run), MOST_CHARTED_ENVIRONMENTS) if is_of_many else 0
         while True:
             shown = choose(1 + names)
             async with self._large if shown.points * (1 + names) > _MANY_CELLS else nullcontext():
@@ -159,6 +150,21 @@ class Histories:
                 else:
                     return shown, await asyncio.to_thread(compute, joined.spans, shown.points)
             names = found
+
+    async def _range_chooser(self, run: str, asked: AskedRange) -> Callable[[int], Range]:
+        """Return a function that chooses the spans to show from the number of environments in them.
+
+        Raises:
+            InvalidField: The range ends before it begins.
+        """
+        now_s = await self._histories.now_s()
+        to_s = now_s if asked.to_s is None else asked.to_s
+        from_s = asked.from_s
+        if from_s is None:
+            from_s = default_begin(to_s, await self._histories.firsts_s(run))
+        if from_s >= to_s:
+            raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
+        return partial(chosen_range, from_s, to_s, now_s, most_points=asked.most_spans, least_step_s=asked.least_step_s)
 
     async def _read(self, run: str, shown: Range, wanted: WantedHistory) -> AsyncIterator[TimedSpans]:
         """Read the coarsest spans that fit, and then finer ones of the time that was not added up yet."""
@@ -189,12 +195,12 @@ class Histories:
             if known is not None and known.from_s <= begin_s <= known.last.time_s < end_s:
                 stored = await self._histories.spans(run, resolution, known.last.time_s, known.last.time_s + 1)
                 if stored == [known.last]:  # it is still the same history
-                    found = [one for one in known.spans if one[0] >= begin_s]
-            since_s, last = (found[-1][0] + 1, known.last) if known and found else (begin_s, None)
+                    found = [one for one in known.spans if one.time_s >= begin_s]
+            since_s, last = (found[-1].time_s + 1, known.last) if known and found else (begin_s, None)
             async for some in self._stored(run, resolution, since_s, end_s):
                 found += await asyncio.to_thread(_parsed, run, some, wanted)
                 last = some[-1]
-            cells = sum(1 + len(span.environments) for _, span in found)
+            cells = sum(1 + len(one.span.environments) for one in found)
             if last is not None and len(found) <= _FOLLOWED and cells <= MOST_CELLS:
                 self._known[key] = _Closed(begin_s, last, found, cells)
                 self._forget()
@@ -220,7 +226,7 @@ class Histories:
 
 
 def _parsed(run: str, stored: Sequence[StoredSpan], wanted: WantedHistory) -> TimedSpans:
-    return [(one.time_s, _parse(run, one, wanted)) for one in stored]
+    return [TimedSpan(one.time_s, _parse(run, one, wanted)) for one in stored]
 
 
 def _parse(run: str, stored: StoredSpan, wanted: WantedHistory) -> HistorySpan:
