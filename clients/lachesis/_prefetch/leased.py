@@ -152,6 +152,9 @@ class AsyncLeased(Shown, ForAsyncio):
         """Whether this process holds the lease, as far as it knows."""
         return self._lease.held
 
+    def _facts(self) -> dict[str, object]:
+        return super()._facts() | {"held": self.held}
+
     async def ack(self) -> None:
         """Acknowledge the batch or sample after training on it. A repetition changes nothing.
 

@@ -151,7 +151,6 @@ class Columns(PackedColumns):
             "groups": len(self.groups),
             "sequences": len(self.lengths),
             "tokens": int(self.lengths.sum(dtype=np.int64)),
-            "held": getattr(self, "held", None),
         }
 
     def _joined(self, name: str) -> NDArray[Any]:

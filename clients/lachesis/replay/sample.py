@@ -27,8 +27,7 @@ class Records(Shown):
         self.blobs = blobs
 
     def _facts(self) -> dict[str, object]:
-        held = getattr(self, "held", None)
-        return {"sample": self.info.sample, "chunks": len(self.chunks), "fragments": len(self.blobs), "held": held}
+        return {"sample": self.info.sample, "chunks": len(self.chunks), "fragments": len(self.blobs)}
 
     @property
     def records(self) -> list[Record]:
