@@ -8,21 +8,7 @@
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include rows
-local RUN = KEYS[1]  -- hash: run clock, totals, latest group
-local GROUPS = KEYS[2]  -- hash: group id -> entry
-local LANES = KEYS[3]  -- hash: lane -> groups queued
-local BUFFERS = KEYS[4]  -- hash: lane -> groups buffered
-local VERSIONS = KEYS[5]  -- zset: group id -> policy version
-local DROPPED = KEYS[6]  -- hash: 'reason:environment' -> groups
-local UNREFERENCED = KEYS[7]  -- zset: payloads to delete
-local KNOWN = KEYS[8]  -- hash: name of a group -> its id, and how it ended
-local LEFT = KEYS[9]  -- list: 'clock_ms name name ...' of groups that have left
-local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
-local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
-local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' queued, for each account that has a queue limit
-local TOKEN_GROUPS = KEYS[13]  -- hash: id of a group of such an account -> 'account bytes'
-local PAYLOADS = KEYS[14]  -- strings: what the keys of all payloads begin with
-local reason = ARGV[1]
+-- include drop_keys
 -- JSON list of {name, environment, groups} of each lane: environment may be '-'; groups: how many
 local dropped_lanes = cjson.decode(ARGV[2])
 local places = rows(KEYS, 15, {'lane', 'buffer'})  -- zset: queued and buffered groups of each lane
