@@ -54,12 +54,33 @@ _COMPLETION = "_LACHESIS_COMPLETE"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line."""
-    given_words = sys.argv[1:] if arguments is None else list(arguments)
-    first = given_words[0] if given_words else ""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    first = words[0] if words else ""
     if first in _COMPLETION_OPTIONS and _program() != _SCRIPT:  # a shell would complete all commands of `python`
         return _say(f"a shell completes the command {_SCRIPT} alone: run {_SCRIPT} {first}", WRONG_USE)
     if _COMPLETION in os.environ or first in WITH_EXTRA or first in _COMPLETION_OPTIONS:
-        return _with_extra(given_words)
+        return _with_extra(words)
+    given = _parser().parse_args(words)
+    try:
+        settings = Settings.from_env(
+            **{name: value for name, value in (("url", given.url), ("run", given.run)) if value is not None},
+            timeout_s=given.timeout_s,
+            connect_timeout_s=given.timeout_s,
+            retry_budget_s=0,
+        )
+        sender = Sender(settings)
+    except ValueError as error:
+        given.fail(str(error))
+    answer = asyncio.run(_ping(settings, sender, given.run is not None or "LACHESIS_RUN" in os.environ))
+    if given.json:
+        print(answer.as_json())
+    else:
+        answer.tell()
+    return answer.code
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Build the parser of ``ping``. Its help also lists the commands and options that need the extra ``cli``."""
     parser = argparse.ArgumentParser(prog=_program(), description="Lachesis from the command line.")
     parser.add_argument("--version", action="version", version=f"lachesis {sdk_version()}", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -75,28 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ping.add_argument("--run", help="also say how this run is doing; default: LACHESIS_RUN, if it is set")
     ping.add_argument("--timeout-s", type=float, default=5.0, help="how long to wait for each answer (%(default)s)")
     ping.add_argument("--json", action="store_true", help="print JSON in one line")
+    ping.set_defaults(fail=ping.error)
     needs = " (extra `cli`)" if _missing_libraries() else ""
     for name, meaning in WITH_EXTRA.items():
         commands.add_parser(name, help=meaning + needs, add_help=False)
     for name, meaning in _COMPLETION_OPTIONS.items() if _program() == _SCRIPT else ():
         parser.add_argument(name, action="store_true", help=meaning + needs)
-    given = parser.parse_args(given_words)
-    try:
-        settings = Settings.from_env(
-            **{name: value for name, value in (("url", given.url), ("run", given.run)) if value is not None},
-            timeout_s=given.timeout_s,
-            connect_timeout_s=given.timeout_s,
-            retry_budget_s=0,
-        )
-        sender = Sender(settings)
-    except ValueError as error:
-        ping.error(str(error))
-    answer = asyncio.run(_ping(settings, sender, given.run is not None or "LACHESIS_RUN" in os.environ))
-    if given.json:
-        print(answer.as_json())
-    else:
-        answer.tell()
-    return answer.code
+    return parser
 
 
 def _program() -> str:
