@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 from pydantic import SecretStr
@@ -64,7 +65,7 @@ def _serve(settings: ServiceSettings, app: str) -> int:
             f"cannot listen on {settings.host}:{settings.port}: "
             f"{'the address is in use (LACHESIS_PORT sets another)' if used else error.strerror or error}"
         )
-    address, port = listeners[0].getsockname()[:2]
+    address = listeners[0].getsockname()[0]
     with ExitStack() as until_the_end:
         for listener in listeners:
             until_the_end.enter_context(listener)
@@ -75,18 +76,8 @@ def _serve(settings: ServiceSettings, app: str) -> int:
                 f"LACHESIS_HOST={settings.host} is not a loopback address, and the service has no authentication: "
                 f"{TWO_WAYS}"
             )
-        for warning in store.facts.warnings:
+        for warning in _warnings(settings, store, listeners[0], has_sources=has_sources):
             log.warning(warning)
-        if lack := lack_of_files(settings.max_connections):
-            log.warning("%s: %s", *lack)
-        if not (has_sources or is_loopback(address)) and settings.published_on and is_loopback(settings.published_on):
-            log.warning(
-                "as long as there is no token, anyone who reaches %s:%d may do everything: "
-                "publish the port on %s alone (LACHESIS_PUBLISHED_ON says that it is)",
-                address,
-                port,
-                settings.published_on,
-            )
         line = _announcement(settings, listeners[0], store)
         with_store = settings.model_copy(update={"redis_url": SecretStr(store.url)})
         code = run_workers(with_store, app, listeners, tls, lambda: _say(line))
@@ -111,8 +102,25 @@ def checked_files(settings: ServiceSettings) -> tuple[bool, TlsContexts | None]:
 
 
 def needs_no_tokens(settings: ServiceSettings, address: str) -> bool:
-    """Return whether a service may answer everyone who reaches this address: only this machine does, or it shall."""
+    """Return whether a service may answer everyone who reaches this address.
+
+    It may if only this machine reaches it, or if LACHESIS_INSECURE is set.
+    """
     return settings.insecure or is_loopback(address) or is_loopback(settings.published_on or address)
+
+
+def _warnings(settings: ServiceSettings, store: Store, listener: socket.socket, *, has_sources: bool) -> Iterator[str]:
+    """Yield what an operator should know about a service that is about to answer."""
+    yield from store.facts.warnings
+    if lack := lack_of_files(settings.max_connections):
+        yield ": ".join(lack)
+    address, port = listener.getsockname()[:2]
+    published_on = settings.published_on
+    if not (has_sources or is_loopback(address)) and published_on and is_loopback(published_on):
+        yield (
+            f"as long as there is no token, anyone who reaches {address}:{port} may do everything: "
+            f"publish the port on {published_on} alone (LACHESIS_PUBLISHED_ON says that it is)"
+        )
 
 
 def _say(line: str) -> None:
