@@ -50,11 +50,21 @@ def groups(
     They wait, are in a batch, or have left. If there are more than shown, stderr says how to see them.
     """
     settings = settings_of(url, run)
-    filters: dict[str, object] = {"state": state, "environment": environment, "item": item, "dropped": dropped}
-    filters |= {"size": size, "older_than_version": older_than_version}
-    filters |= {"score_min": score_min, "score_max": score_max, "step_min": step_min, "step_max": step_max}
-    filters |= {"received_from_s": received_from and received_from.timestamp()}
-    filters |= {"received_to_s": received_to and received_to.timestamp(), "staleness_min": staleness_min}
+    filters: dict[str, object] = {
+        "state": state,
+        "environment": environment,
+        "size": size,
+        "item": item,
+        "score_min": score_min,
+        "score_max": score_max,
+        "received_from_s": received_from and received_from.timestamp(),
+        "received_to_s": received_to and received_to.timestamp(),
+        "step_min": step_min,
+        "step_max": step_max,
+        "staleness_min": staleness_min,
+        "older_than_version": older_than_version,
+        "dropped": dropped,
+    }
 
     async def show_list(sender: Sender) -> int:
         calls, found, after = RunCalls(settings.run), list[ListedGroup](), cursor
