@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -32,9 +33,16 @@ _NOTICED_S = 2.0  # time in which followers notice that a run was deleted, unles
 log = logging.getLogger("lachesis.events.stored")
 
 
+class _TimedEvent(NamedTuple):
+    """An event, and when it happened on the clock of the event loop, seconds."""
+
+    at_s: float
+    event: Event
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Events of a run that are written together, each with its time on the clock of the event loop.
+    """Events of a run that are written together.
 
     Attributes:
         name: A unique name.
@@ -43,10 +51,10 @@ class _Waiting:
 
     name: str
     since: str
-    events: Sequence[tuple[float, Event]]
+    events: Sequence[_TimedEvent]
 
     def flush(self, now_s: float) -> Flush:
-        rows = [NewEvent(round(1000 * (now_s - at_s)), _text(event)) for at_s, event in self.events]
+        rows = [NewEvent(round(1000 * (now_s - one.at_s)), _text(one.event)) for one in self.events]
         return Flush(self.name, self.since, rows)
 
 
@@ -55,10 +63,10 @@ class EventRecorder:
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
-        self._new: dict[str, deque[tuple[float, Event]]] = {}  # by run
+        self._new: dict[str, deque[_TimedEvent]] = {}  # by run
         self._unwritten: dict[str, _Waiting] = {}  # what Redis may have, by run
         self._newest: dict[str, str] = {}  # the id of the newest event that this process wrote, by run
-        self._deletions: dict[str, tuple[float, Event]] = {}  # those that no stream has, by run
+        self._deletions: dict[str, _TimedEvent] = {}  # those that no stream has, by run
         self._some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._outage_lines = LogBackoff(1.0, _LONGEST_SILENCE_S)
@@ -73,9 +81,9 @@ class EventRecorder:
             self._some.set()
         now_s = asyncio.get_running_loop().time()
         deletion = self._deletions.pop(event.run, None)
-        if deletion is not None and now_s - deletion[0] < _NOTICED_S:
+        if deletion is not None and now_s - deletion.at_s < _NOTICED_S:
             own.append(deletion)  # the run is made again: its stream tells those who followed the former one
-        own.append((now_s, event))
+        own.append(_TimedEvent(now_s, event))
 
     def start(self) -> None:
         """Write events in a task, until `stop`."""
@@ -128,12 +136,11 @@ class EventRecorder:
 
     def _keep_deletion(self, run: str) -> None:
         now_s = asyncio.get_running_loop().time()
-        late = [other for other, (at_s, _) in self._deletions.items() if now_s - at_s >= _NOTICED_S]
-        for other in late:
+        for other in [other for other, one in self._deletions.items() if now_s - one.at_s >= _NOTICED_S]:
             del self._deletions[other]
-        for at_s, event in self._unwritten[run].events:
-            if isinstance(event, RunDeleted):
-                self._deletions[run] = at_s, event
+        for one in self._unwritten[run].events:
+            if isinstance(one.event, RunDeleted):
+                self._deletions[run] = one
 
     async def _write(self, runs: Sequence[str]) -> dict[str, str]:
         now_s = asyncio.get_running_loop().time()
