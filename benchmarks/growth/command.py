@@ -35,13 +35,16 @@ CASES: dict[str, Callable[[Versions, Effort, Results], Awaitable[None]]] = {
     "pages": pages.measure,
 }
 
+_SIZES = ("environments", "runs", "stale_groups", "deleted_bytes", "items", "queued_groups")
+"""The fields of `Effort` that the command line can change."""
+
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the tables, and keep them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks growth", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"some of: {', '.join(CASES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer and shorter rounds")
-    for name in ("environments", "runs", "stale_groups", "deleted_bytes", "items", "queued_groups"):
+    for name in _SIZES:
         many = "*" if name == "environments" else None
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, nargs=many, metavar="N", help=f"size: {name}")
     parser.add_argument(
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are ended on the way out
     trees = tuple(Tree(path.resolve().name, path.resolve()) for path in asked.tree or [REPOSITORY])
     effort = QUICK if asked.quick else FULL
-    sizes = {name: value for name, value in vars(asked).items() if hasattr(effort, name) and value is not None}
+    sizes = {name: value for name in _SIZES if (value := vars(asked)[name]) is not None}
     effort = replace(effort, **sizes)
     machine.prepare()
     described, results = machine.describe(), Results()
