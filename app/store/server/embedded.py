@@ -53,9 +53,8 @@ class EmbeddedRedis:
     """A server that this service runs. Make one with `start`, end it with `stop` or as a context manager.
 
     Attributes:
-        engine: The engine that runs. It may differ from the installed one: see `adopted`.
+        engine: The engine that runs. It differs from the installed one if a killed service had left another running.
         pid: Its process id. It changes when the server dies and is started again.
-        adopted: Whether a service that was killed had left it running.
     """
 
     def __init__(self, directory: ServerDir, binary: Path, engine: Engine, chosen: dict[str, str | int]) -> None:
@@ -77,7 +76,6 @@ class EmbeddedRedis:
         self._client = Redis(unix_socket_path=str(self._socket), socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
         self.engine = engine
         self.pid = 0
-        self.adopted = False
 
     @classmethod
     def start(
@@ -173,8 +171,7 @@ class EmbeddedRedis:
                 f"{self._directory.home}",
                 remedy="End it, or set LACHESIS_DATA_DIR to another place.",
             )
-        self.pid, self.adopted = int(info["process_id"]), True
-        self.engine = Engine.reported(info)
+        self.pid, self.engine = int(info["process_id"]), Engine.reported(info)
         self._await_answer()
         for setting, value in self._chosen.items():
             self._client.config_set(setting, value)
@@ -198,7 +195,7 @@ class EmbeddedRedis:
                 start_new_session=True,
                 umask=0o077,
             )
-        self.pid, self.adopted, self.engine = self._process.pid, False, self._installed
+        self.pid, self.engine = self._process.pid, self._installed
         self._failed_starts.forget("start")
         self._await_answer()
         if self.engine.torn_multi_bug and not self.engine.check_aof_is_safe:

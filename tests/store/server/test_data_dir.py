@@ -98,7 +98,7 @@ def test_a_copy_of_the_data_gets_a_server_of_its_own(tmp_path: Path) -> None:
         assert known_socket(original) != original / "redis" / "redis.sock"
         assert known_socket(copy) == copy / "redis" / "redis.sock"
         with EmbeddedRedis.start(copy) as other, Redis.from_url(other.url) as client_of_copy:
-            assert not other.adopted
+            assert other.pid != server.pid
             assert client_of_copy.get("group") == b"of both"
             client_of_copy.set("group", "of the copy")
         assert client.get("group") == b"of both"
