@@ -37,12 +37,12 @@ class Lookahead:
         wanted = {lane: (view.lanes.get(lane, count), depth * count) for lane, count in counts.items()}
         lanes = await self._groups.heads(run, wanted)
         heads = [(lane, head) for lane in lanes for head in lane.heads]
-        ids = [head.group_id for _, head in heads]
-        entries = await self._groups.entries(run, [*ids, *view.delays])
+        asked = [*(head.group_id for _, head in heads), *view.delays]
+        entries = dict(zip(asked, await self._groups.entries(run, asked), strict=True))
         fit = [
             (lane, head, entry.weight)
-            for (lane, head), entry in zip(heads, entries, strict=False)
-            if entry is not None and drop_reason_now(entry, view) is None
+            for lane, head in heads
+            if (entry := entries[head.group_id]) is not None and drop_reason_now(entry, view) is None
         ]
         if not {group.group_id for group in plan.groups} <= {head.group_id for _, head, _ in fit}:
             return plan, None  # some are gone or too old; the next step finds out and plans again
@@ -53,7 +53,8 @@ class Lookahead:
         window: dict[LaneId, list[LookaheadCandidate]] = {}
         for (lane, head, _), cost in zip(fit, costs.tolist(), strict=True):
             window.setdefault(lane.id, []).append(LookaheadCandidate(head.arrival, head.group_id, cost))
-        given = plan, window, spec, view.delays, view.policy.max_delay_batches
-        chosen = await in_thread_if(len(fit) > _MANY_GROUPS, choose_balanced, *given)
-        waiting = [one for one, entry in zip(view.delays, entries[len(ids) :], strict=True) if entry is not None]
+        chosen = await in_thread_if(
+            len(fit) > _MANY_GROUPS, choose_balanced, plan, window, spec, view.delays, view.policy.max_delay_batches
+        )
+        waiting = [group_id for group_id in view.delays if entries[group_id] is not None]
         return chosen, delays_after(plan, chosen, view.delays, waiting)

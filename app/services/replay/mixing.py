@@ -115,9 +115,8 @@ class ReplayMixing:
         every = with_unread(view.lanes, lanes)
         live = view.live
         limited_shares = {key: own for key, own in live.shares.items() if key in live.limited}
-        given = batch_size, fraction, every, drawn, limited_shares, view.debts
         is_large = len(candidates) + len(every) >= _MANY or heads_in(every) >= MANY_GROUPS
-        mixed = await in_thread_if(is_large, mix, *given)
+        mixed = await in_thread_if(is_large, mix, batch_size, fraction, every, drawn, limited_shares, view.debts)
         if mixed is None:
             return None
         chosen = [candidates[position] for position in mixed.replayed]
