@@ -242,26 +242,22 @@ def build_services(
     """
     timing = Timing.of(settings)
     stores = Stores.on(connection, timing.environment_ttl_ms, settings.run_events)
-    worker, events = worker or worker_name(), EventServices.create(stores)
+    worker = worker or worker_name()
+    events = EventServices.create(stores)
     capacity = RunCapacity(stores.runs, stores.groups)
-    warnings, watch = RunWarnings(stores.runs), StoreWatch(connection.url, durability)
-    replay, recorder = ReplayServices.create(stores, worker), HistoryRecorder()
+    warnings = RunWarnings(stores.runs)
+    watch = StoreWatch(connection.url, durability)
+    recorder = HistoryRecorder()
+    replay = ReplayServices.create(stores, worker)
     groups = GroupServices.create(stores, capacity, warnings, replay.eviction, recorder, CommitLock.of_service())
     batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker, recorder)
     environments = EnvironmentServices.create(
         stores, batches.retention, warnings, settings.max_new_environments_per_minute
     )
     accessing = AccessServices.create(stores.access, stores.audit, stores.limits, settings, IssuerClient(settings))
-    runs = RunServices.create(
-        stores,
-        batches,
-        groups.staleness,
-        replay.cleanup,
-        warnings,
-        accessing.rate_limits,
-        watch,
-    )
-    curriculum, requests = CurriculumServices.create(stores), RequestCounts()
+    runs = RunServices.create(stores, batches, groups.staleness, replay.cleanup, warnings, accessing.rate_limits, watch)
+    curriculum = CurriculumServices.create(stores)
+    requests = RequestCounts()
     histories = HistoryServices.create(stores, recorder, batches.diagnostics)
     bodies = BodyBudget(settings.body_budget_bytes)
     connections = OpenConnections(
@@ -269,7 +265,6 @@ def build_services(
         settings.max_connections_per_address,
         settings.max_connections_per_token,
     )
-    edge = [bodies.samples, connections.samples]
     return Services(
         access=accessing,
         events=events,
@@ -295,7 +290,7 @@ def build_services(
             watch,
             timing,
         ),
-        metrics=Metrics(stores, batches, replay, requests, runs.failures, edge),
+        metrics=Metrics(stores, batches, replay, requests, runs.failures, edge=[bodies.samples, connections.samples]),
         requests=requests,
         settings=settings,
         connection=connection,
