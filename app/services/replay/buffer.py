@@ -22,7 +22,7 @@ from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import GROUP_WORKER, FragmentRecord, StoredChunk, chunk_key
-from app.store.replay.store import ReplayStore
+from app.store.replay.store import PriorityChange, ReplayStore
 from app.store.replay.view import ReplayView, no_buffer
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import FragmentNotFound, InvalidField, RunNotFound, StoreFull
@@ -164,7 +164,9 @@ class ReplayBuffers:
         while attempts.again():
             view = await self._replay.existing(run)
             alpha = view.settings.sampling.alpha
-            changes = [(chunk, priority, weight_of(priority, alpha), None) for chunk, priority in priorities.items()]
+            changes = [
+                PriorityChange(chunk, priority, weight_of(priority, alpha)) for chunk, priority in priorities.items()
+            ]
             there: list[int] = []
             for first in range(0, len(changes), _AT_ONCE):
                 found = await self._replay.prioritise(run, view.revision, changes[first : first + _AT_ONCE])
@@ -270,7 +272,8 @@ class ReplayBuffers:
             entries.append(entry)
         if admit is not None:
             await admit(entries)
-        found = dict(zip(asked, zip(entries, await self.payloads(run, entries), strict=True), strict=True))
+        payloads = await self.payloads(run, entries)
+        found = {entry.fragment_id: (entry, payload) for entry, payload in zip(entries, payloads, strict=True)}
         return [found[fragment_id] for fragment_id in fragment_ids]
 
     async def payloads(self, run: str, entries: Sequence[FragmentRecord]) -> list[bytes]:

@@ -8,7 +8,7 @@ from app.core.replay.buffer import ChunkRecord, chunk_drop_reason, fits_capacity
 from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import StoredChunk, chunk_key
-from app.store.replay.store import ReplayStore
+from app.store.replay.store import PriorityChange, ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.states import ARCHIVED, RESERVED, SAMPLEABLE, ChunkDropReason
@@ -88,11 +88,10 @@ class ReplayCleanup:
 
     async def _weigh(self, run: str, view: ReplayView, entries: Sequence[StoredChunk]) -> None:
         alpha = view.settings.sampling.alpha
-        weights = ((entry, weight_of(entry.chunk.priority, alpha)) for entry in entries)
         changed = [
-            (entry.chunk.chunk_id, entry.chunk.priority, weight, entry.chunk.priority)
-            for entry, weight in weights
-            if weight != entry.weight
+            PriorityChange(entry.chunk.chunk_id, entry.chunk.priority, weight, before=entry.chunk.priority)
+            for entry in entries
+            if (weight := weight_of(entry.chunk.priority, alpha)) != entry.weight
         ]
         if changed:
             await self._replay.prioritise(run, view.revision, changed)

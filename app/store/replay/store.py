@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain, islice
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from app.core.replay.chunking import WorkerProgress
 from app.core.replay.grid import Spot
@@ -44,6 +44,19 @@ from lachesis.wire.replay import Eviction, ReplaySettings
 
 MOST_WORKERS = 4096
 """Most workers of a buffer, because its state lists all of them; silent workers are forgotten."""
+
+
+class PriorityChange(NamedTuple):
+    """A chunk's new priority, and the weight that it gives.
+
+    Attributes:
+        before: The priority that the chunk must have had; None for any.
+    """
+
+    chunk_id: int
+    priority: float
+    weight: int
+    before: float | None = None
 
 
 class ReplayStore:
@@ -252,22 +265,20 @@ class ReplayStore:
             )
             await self._connection.run(command)
 
-    async def prioritise(
-        self, run: str, revision: str, priorities: Sequence[tuple[int, float, int, float | None]]
-    ) -> list[int] | None:
+    async def prioritise(self, run: str, revision: str, changes: Sequence[PriorityChange]) -> list[int] | None:
         """Give chunks other priorities.
 
         Args:
             run: The run's name.
             revision: The revision whose settings gave the weights.
-            priorities: Chunk id, priority, weight, and the priority it must have had (None: any).
+            changes: The changes.
 
         Returns:
             The ids of the chunks that exist. None if the settings have changed; then no priority has changed.
         """
         rows = [
             scripts.PriorityRow(chunk_key(chunk_id), repr(priority), weight, "" if before is None else repr(before))
-            for chunk_id, priority, weight, before in priorities
+            for chunk_id, priority, weight, before in changes
         ]
         command = scripts.update_priorities(ReplayKeys(RunKeys(run)), revision=revision, priorities=rows)
         known, *there = await self._connection.run(command)
