@@ -1,6 +1,6 @@
 """List the latest batches of a run, and say what one of them consists of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.batches.leases import LeasedGroup
@@ -60,28 +60,29 @@ class BatchListing:
         """
         if from_s is not None and to_s is not None and from_s >= to_s:
             raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
-        is_any_time = from_s is None and to_s is None
         view = await self._runs.existing(run)
-        if is_any_time:
-            found = await self._next(run, view, cursor, limit)
-        else:
-            found = await self._records.latest(run, cursor, MOST_RECORDS)
+        if from_s is None and to_s is None:
+            batch_ids, more = await self._next(run, view, cursor, limit)
+            batches = await self._recorded(run, batch_ids)
+            return BatchPage(batches, batch_ids[-1] if more else None, _names(view), view.clock_ms)
+        found = await self._records.latest(run, cursor, MOST_RECORDS)
         if found is None:
-            raise InvalidField("has expired: newer batches replaced this page; get the first one", ("query", "cursor"))
-        batch_ids, more = found
-        batches = [one for one in await self._records.recorded(run, batch_ids) if one is not None]
-        if not is_any_time:
-            ahead_ms = await self._records.now_ms() - view.clock_ms  # of the run clock
-            batches = [one for one in batches if _is_between(one.record.formed_ms, from_s, to_s, ahead_ms)]
-            batches, more = batches[:limit], len(batches) > limit
-            batch_ids = [one.record.batch_id for one in batches]
-        return BatchPage(batches, batch_ids[-1] if more else None, _names(view), view.clock_ms)
+            raise _expired_cursor()
+        ahead_ms = await self._records.now_ms() - view.clock_ms  # of the run clock
+        batches = [
+            one
+            for one in await self._recorded(run, found[0])
+            if _is_between(one.record.formed_ms, from_s, to_s, ahead_ms)
+        ]
+        following = batches[limit - 1].record.batch_id if len(batches) > limit else None
+        return BatchPage(batches[:limit], following, _names(view), view.clock_ms)
 
-    async def _next(self, run: str, view: QueueView, cursor: str | None, limit: int) -> tuple[list[str], bool] | None:
-        """Return the ids on a page, and whether there are more; None if the batch of the cursor is unknown.
+    async def _recorded(self, run: str, batch_ids: Sequence[str]) -> list[RecordedBatch]:
+        """Read the batches that the run still knows."""
+        return [one for one in await self._records.recorded(run, batch_ids) if one is not None]
 
-        Batches without a record are older than all others.
-        """
+    async def _next(self, run: str, view: QueueView, cursor: str | None, limit: int) -> tuple[list[str], bool]:
+        """Return the ids on a page, and whether there are more. Batches without a record are older than all others."""
         found = await self._records.latest(run, cursor, limit)
         if found is not None and found[1]:
             return found
@@ -92,7 +93,7 @@ class BatchListing:
         elif cursor in rest:
             rest = rest[rest.index(cursor) + 1 :]
         else:
-            return None
+            raise _expired_cursor()
         return rest[:limit], len(rest) > limit
 
     async def one(self, run: str, batch_id: str) -> tuple[BatchPage, list[LeasedGroup] | None]:
@@ -111,6 +112,10 @@ class BatchListing:
             (kept,) = await self._batches.kept_groups(run, [batch_id])
             groups = kept or None
         return BatchPage([found], None, _names(view), view.clock_ms), groups
+
+
+def _expired_cursor() -> InvalidField:
+    return InvalidField("has expired: newer batches replaced this page; get the first one", ("query", "cursor"))
 
 
 def _names(view: QueueView) -> Mapping[int, str]:
