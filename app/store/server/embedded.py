@@ -296,7 +296,7 @@ class EmbeddedRedis:
         """
         with contextlib.suppress(RedisError):  # a server that does not answer is dealt with by others
             file, used = self._client.info("persistence"), self._client.info("memory")["used_memory"]
-            if file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]:
+            if not file["aof_enabled"] or file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]:
                 return
             if self._rewriting_pid:
                 self._note_rewrite(self._rewriting_pid == self.pid and file["aof_last_bgrewrite_status"] == "ok", used)
@@ -329,6 +329,8 @@ class EmbeddedRedis:
             memory, file = self._client.info("memory"), self._client.info("persistence")
         except RedisError:
             return  # a server that does not answer is dealt with by others
+        if not file["aof_enabled"]:
+            return  # somebody turned the file off: only its memory has the data
         unused = memory["used_memory_rss"] - memory["used_memory"]
         small = max(memory["used_memory"], file["aof_current_size"]) < _QUICK_TO_LOAD_BYTES
         under_way = file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]

@@ -389,6 +389,18 @@ def test_what_was_deleted_leaves_the_append_only_file(data_dir: Path, monkeypatc
         assert client.info("stats")["total_forks"] == rewrites, "data that is there is no reason"
 
 
+def test_a_server_whose_file_was_turned_off_is_not_restarted(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its memory has the data. Redis then reports no size of the file."""
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+        pid = server.pid
+        client.config_set("appendonly", "no")
+        for name, value in (("_UNUSED_BYTES", -(1 << 40)), ("_LOOKS_BEFORE_RESTART", 1)):
+            monkeypatch.setattr(embedded, name, value)
+        server._rewrite_what_was_deleted()
+        server._return_memory()
+        assert server.pid == pid
+
+
 @pytest.mark.slow
 def test_a_rewrite_that_fails_is_tried_again_after_growing_pauses(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
