@@ -39,6 +39,7 @@ T = TypeVar("T")
 _PERIOD_S = 1.0
 _CLOSE_TIMEOUT_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between log lines during an outage
+_FORGET_EVERY = 30  # passes between two looks for runs that are gone
 _ALERTS_EVERY = 2  # rounds of maintenance between two looks at the alerts of a run
 _WATCH_EVERY = 60  # rounds between two questions to Redis about its durability
 _IDLE_EVERY = 30  # rounds between two checks for environments to forget, of a run that does not sleep
@@ -47,7 +48,11 @@ log = logging.getLogger("lachesis.maintenance")
 
 
 class Maintenance:
-    """The loop of one process."""
+    """The loop of one process.
+
+    A *pass* comes every second: the sign of life of this process, heartbeats, and the ticks of runs. A *round* is the
+    work that ticks found, and may take longer. It begins with the first pass after the last round has ended.
+    """
 
     def __init__(
         self,
@@ -132,7 +137,7 @@ class Maintenance:
                 if this_round is None or this_round.done():
                     if this_round is not None:
                         this_round.result()
-                    this_round = asyncio.create_task(self._maintain_all(ticks))
+                    this_round = asyncio.create_task(self._do_round(ticks))
                 await asyncio.sleep(_PERIOD_S)
         finally:
             ending = [*self._sweeps.values(), *([] if this_round is None else [this_round])]
@@ -141,7 +146,7 @@ class Maintenance:
             await asyncio.gather(*ending, return_exceptions=True)
 
     async def maintain(self, run: str) -> None:
-        """Do one maintenance pass over a run, even if another process maintains it."""
+        """Do for one run now what passes and rounds do, even if another process maintains it."""
         if run in self._environments.heartbeats.runs():
             await self._record([run])
         await self._return_lost(run)
@@ -157,14 +162,14 @@ class Maintenance:
         try:
             maintained = await self._processes.beat(self._worker)
             await self._isolated(self._record, self._environments.heartbeats.runs(), self._heartbeats)
+            ticks: dict[str, Tick] = {}
             if maintained is None:
                 self._alerts.keep_only(())
-            ticks = {}
-            if maintained is not None:
+            else:
                 ticks = await self._isolated(partial(self._tick, maintained), maintained.due, self._ticks)
             self._unlooked |= ticks.keys()
             self._passes += 1
-            if self._passes % _IDLE_EVERY == 0:
+            if self._passes % _FORGET_EVERY == 0:
                 self._forget_others(await self._runs.names())
         except LachesisError as error:
             self._log_outage(error)
@@ -217,7 +222,7 @@ class Maintenance:
         self._runs.forget_unused()
         self._environments.demand.forget_unused()
 
-    async def _maintain_all(self, ticks: Mapping[str, Tick]) -> None:
+    async def _do_round(self, ticks: Mapping[str, Tick]) -> None:
         for run in self._batches.atropos_delivery.runs_to_recheck():
             await self._guarded(run, self._return_lost(run))
         self._rounds += 1
