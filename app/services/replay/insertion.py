@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 from weakref import WeakValueDictionary
 
 from app.core.replay.buffer import ReplayContext
@@ -36,27 +36,35 @@ class _Worker:
     insertions: int = 0
 
 
+class _Basis(NamedTuple):
+    """What decides, apart from the time, how many chunks a worker's fragments complete."""
+
+    settings: ReplaySettings
+    context: ReplayContext
+    insertions: int
+
+
 @dataclass(slots=True, eq=False)
 class _Insert:
     """A request to insert fragments of one worker.
 
     Attributes:
         chunks: How many chunks they completed when they were last planned, as the rate limiter counts them.
-        planned_on: What that depends on: the buffer's settings and context, and the insertions of the worker.
+        planned_on: What that depended on.
     """
 
     worker: _Worker
     fragments: Sequence[EncodedFragment]
     chunks: int = 0
-    planned_on: tuple[ReplaySettings, ReplayContext, int] | None = None
+    planned_on: _Basis | None = None
 
-    def depends_on(self, view: ReplayView) -> tuple[ReplaySettings, ReplayContext, int]:
-        """Return what the chunks that they complete depend on."""
-        return view.settings, replace(view.context, clock_ms=0), self.worker.insertions
+    def basis(self, view: ReplayView) -> _Basis:
+        """Return what the chunks that they complete depend on now."""
+        return _Basis(view.settings, replace(view.context, clock_ms=0), self.worker.insertions)
 
     def needs(self, view: ReplayView) -> int:
         """Return how many chunks they complete; 0 if that must be planned again."""
-        return self.chunks if self.planned_on == self.depends_on(view) else 0
+        return self.chunks if self.planned_on == self.basis(view) else 0
 
 
 _Outcome = list[FragmentResult] | LimiterBlock
@@ -149,7 +157,7 @@ class ReplayInsertion:
             insertion, receipts = plan_insertion(view, request.worker.name, known, request.fragments, victims, new_id)
             if insertion is None:
                 return receipts
-            request.chunks, request.planned_on = _counted(len(insertion.chunks), view), request.depends_on(view)
+            request.chunks, request.planned_on = _counted(len(insertion.chunks), view), request.basis(view)
             *_, blocked = _blocks(view, [*ahead, request])
             if blocked is not None:  # checked before payloads are written that would be removed again
                 heard = plan_heard(view, request.worker.name, known, new_id) if request.fragments else None
