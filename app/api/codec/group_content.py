@@ -185,16 +185,17 @@ async def content_reply(
                 [whole], {"Vary": "Accept"}, share.release, share.release, media_type=SAFETENSORS, slow_s=SLOW_S
             )
         advantages = relative_advantages(group.columns["scores"].values).tolist()
+    except InvalidField:
+        raise
     except (KeyError, ValueError) as error:
-        if isinstance(error, InvalidField):
-            raise
         raise GroupGone(f"the contents of group {shown_id} are damaged in Redis: {error}") from error
+    row = kept.facts.group
     described = GroupContent.model_construct(
         id=shown_id,
-        state=kept.facts.group.state,
-        environment=kept.facts.group.environment,
-        size=kept.facts.group.size,
-        policy_version=kept.facts.group.policy_version,
+        state=row.state,
+        environment=row.environment,
+        size=row.size,
+        policy_version=row.policy_version,
         lengths=lengths,
         sequence=None if part is None else part.sequence,
         first_token=0 if part is None else part.first,
