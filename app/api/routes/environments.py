@@ -14,6 +14,7 @@ from app.api.deps import (
     get_services,
     parameters,
     parse,
+    query_value,
     small_body,
 )
 from app.api.http.access.audit import Handler, audited
@@ -238,7 +239,7 @@ async def heartbeat(request: Request) -> Response:
     beat = parse(Heartbeat, await small_body(request, services))
     only = identity_of(request.scope).environment
     await services.environments.registry.check_name(path.run, path.environment, only)
-    meant = request.query_params.get("name")
+    meant = query_value(request, "name")
     credited = await services.environments.allowances.heartbeat(
         path.run, path.environment, beat.member, beat.running_groups, beat.start_groups, beat.retries, meant
     )

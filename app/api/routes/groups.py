@@ -9,7 +9,7 @@ from app.api.codec.annotations import decode_annotations
 from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_content import Part, annotations_reply, check_part, content_reply
 from app.api.codec.group_json import decode_native_json
-from app.api.deps import InRun, NamedRun, ServicesDep, SubmittedBody, checked_run_name, parameters
+from app.api.deps import InRun, NamedRun, ServicesDep, SubmittedBody, checked_run_name, parameters, query_value
 from app.api.http.access.control import identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
@@ -144,9 +144,9 @@ async def submit_groups(request: Request) -> Response:
         await count_more(request.scope, Use(groups=len(groups)))
         if (span := span_of(request)) is not None:
             await span.submits([group.given_id for group in groups if group.given_id is not None])
-        meant = request.query_params.get("environment")
+        meant = query_value(request, "environment")
         outcomes = await services.groups.native.submit(run, groups, identity.environment, identity.queue, meant)
-    headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
+    headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else None
     answer: dict[str, Any] = {"groups": list(map(_receipt, groups, outcomes))}
     if warnings := services.runs.warnings.of(run):
         answer["warnings"] = [warned.model_dump() for warned in shown_warnings(warnings)]
