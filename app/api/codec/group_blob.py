@@ -17,7 +17,7 @@ from app.api.codec.group_keys import GroupKeys, parse_object, read_keys
 from app.api.codec.group_layout import ColumnPlace, layout_of
 from app.api.codec.json_reader import Path, check_known, members
 from app.api.codec.scored_data import check_rows
-from app.core.numeric.short_sums import total
+from app.core.numeric.short_sums import mean, total
 from app.core.ranks.costs import weigh
 from app.core.replay.buffer import Versions, versions_of
 from app.store.groups.encoded_group import EncodedGroup, Payload
@@ -114,7 +114,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
     """
     check_header_size(payload, path)
     (lengths,) = columns["tokens"].lengths
-    versions = columns.get("policy_versions")
+    versions, rewards = columns.get("policy_versions"), columns["scores"].values
     return EncodedGroup(
         size=len(lengths),
         environment=keys.environment,
@@ -126,7 +126,8 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
         path=path,
         item=keys.item,
         lengths=lengths,
-        rewards=columns["scores"].values,
+        rewards=rewards,
+        reward=mean(rewards),
     )
 
 

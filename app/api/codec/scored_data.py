@@ -13,6 +13,7 @@ from app.api.codec.group_details import check_details, details_text
 from app.api.codec.group_fields import GroupFields, holds_only, read_fields, read_fields_by_shortcut
 from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse_json
+from app.core.numeric.short_sums import mean
 from app.core.ranks.costs import weigh
 from app.store.groups.encoded_group import EncodedGroup
 from lachesis.wire.columns import COLUMNS, Column, Ragged, check_same_rows, pack
@@ -131,7 +132,13 @@ def _packed(group: CheckedGroup) -> EncodedGroup:
     payload = pack(group.columns, group.details)
     rewards = group.columns["scores"].values
     return EncodedGroup(
-        len(lengths), group.environment, payload, weight=weigh(lengths), lengths=lengths, rewards=rewards
+        len(lengths),
+        group.environment,
+        payload,
+        weight=weigh(lengths),
+        lengths=lengths,
+        rewards=rewards,
+        reward=mean(rewards),
     )
 
 

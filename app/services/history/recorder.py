@@ -9,7 +9,6 @@ from app.core.batches.leases import Lease, LeasedGroup
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import staleness
 from app.core.history.series import MOST_NAME, OTHERS, HistorySpan, Tally, with_series
-from app.core.numeric.short_sums import mean
 from app.core.runs.view import QueueView
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.encoded_group import EncodedGroup
@@ -48,9 +47,9 @@ class _Counts:
         for environment, own in came.items():
             counts = {
                 "groups_in": len(own),
-                "sequences_in": sum(arrival.sequences for arrival in own),
-                "tokens_in": sum(arrival.tokens for arrival in own),
-                "bytes_in": sum(arrival.size_bytes for arrival in own),
+                "sequences_in": sum([arrival.sequences for arrival in own]),
+                "tokens_in": sum([arrival.tokens for arrival in own]),
+                "bytes_in": sum([arrival.size_bytes for arrival in own]),
             }
             values: dict[str, list[float | None]] = {
                 "reward_in": [arrival.reward for arrival in own],
@@ -79,8 +78,8 @@ class HistoryRecorder:
         for group, placement, outcome in zip(groups, placements, outcomes, strict=True):
             if not outcome.repeated:
                 name = series_name(placement.environment, context.environments, own)
-                reward = mean(group.rewards) if len(group.rewards) else None
-                counts.uncounted.append(_Arrival(name, group.size, group.weight.tokens, len(group.payload), reward))
+                arrival = _Arrival(name, group.size, group.weight.tokens, len(group.payload), group.reward)
+                counts.uncounted.append(arrival)
         if len(counts.uncounted) >= _MOST_UNCOUNTED:
             counts.count_arrivals()
 

@@ -28,6 +28,7 @@ class EncodedGroup(NamedTuple):  # like all that each submission makes: a frozen
         item: The dataset entry or task it comes from, if its sender said so.
         lengths: Tokens of each sequence, in the same order as ``rewards``.
         rewards: Its scores, finite, one per sequence; a view of the payload or of what it was made from.
+        reward: The mean of ``rewards``; None without any.
     """
 
     size: int
@@ -41,3 +42,4 @@ class EncodedGroup(NamedTuple):  # like all that each submission makes: a frozen
     item: str | None = None
     lengths: NDArray[Any] = _NO_NUMBERS
     rewards: NDArray[Any] = _NO_NUMBERS
+    reward: float | None = None

@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar, cast
 from app.core.access.queue_limits import LimitedAccount
 from app.core.groups.filters import FilterMark
 from app.core.model import LaneId
-from app.core.numeric.short_sums import mean
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
 from app.core.runs.counters import Starvation
@@ -194,7 +193,7 @@ def entry_text(group: EncodedGroup, digest: str, lane: str, place: Placement) ->
         "mark": NONE if mark is None else f"{mark.filtered_by}:{mark.loss_weight!r}",
         "mean_version": NONE if versions is None else repr(versions.mean),
         "highest_version": NONE if versions is None else versions.highest,
-        "reward": _number(mean(group.rewards) if len(group.rewards) else None),
+        "reward": _number(group.reward),
         "replay_buffer": NONE,
         "lane": lane,
         "policy_version": or_none(place.policy_version),

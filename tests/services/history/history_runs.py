@@ -9,6 +9,7 @@ import numpy as np
 from app.api.deps import Services
 from app.core.history.resolution import AskedRange
 from app.core.history.wanted import WantedHistory
+from app.core.numeric.short_sums import mean
 from app.core.ranks.costs import Weight
 from app.core.runs.settings import Policy
 from app.services.history.reading import RunHistory
@@ -25,7 +26,15 @@ def group(
     given = np.array(rewards)
     weight = Weight(tokens, tokens**2)
     return EncodedGroup(
-        len(given), environment, name.encode(), name, version, weight, rewards=given, lengths=np.zeros(len(given))
+        len(given),
+        environment,
+        name.encode(),
+        name,
+        version,
+        weight,
+        lengths=np.zeros(len(given)),
+        rewards=given,
+        reward=mean(given) if rewards else None,
     )
 
 

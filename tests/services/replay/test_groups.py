@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from redis.asyncio import Redis
 
@@ -108,11 +107,7 @@ async def test_a_group_says_where_it_is_from(process: Callable[..., Process], re
     own = named(1, weight=Weight(100, 5000))
     await services.groups.native.submit(
         RUN,
-        [
-            own._replace(
-                environment=0, policy_version=3, versions=Versions(3, 4.5, 7, 100), rewards=np.array([0.5, 0.0])
-            )
-        ],
+        [own._replace(environment=0, policy_version=3, versions=Versions(3, 4.5, 7, 100), reward=0.25)],
     )
     await services.groups.native.submit(RUN, [named(2)])
     await trained(services, 2)
