@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 from app.api.codec.decoder import Decoder
 from app.api.deps import Services, checked_run_name
@@ -88,6 +89,18 @@ _IN_A_RUN: dict[str, Any] = {"prefix": ATROPOS_IN_A_RUN, "dependencies": [Depend
 log = logging.getLogger("lachesis.access")
 
 
+class _Application(DocumentedApp):
+    """The application. Its middleware is around all of FastAPI's, which `Shortcut` spares frequent requests."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Build what each request passes."""
+        own, self.user_middleware = self.user_middleware, []
+        app = super().build_middleware_stack()
+        for middleware, args, kwargs in reversed(own):
+            app = middleware(app, *args, **kwargs)
+        return app
+
+
 class State(TypedDict):
     """The state that the lifespan hands to requests."""
 
@@ -105,7 +118,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     direct = _frequent_routes()
     guarded = [route for route in system.router.routes if isinstance(route, GuardedRoute)]
     paths = {one: [route.path for route in guarded if route.permission is one] for one in Permission}
-    app = DocumentedApp(
+    app = _Application(
         title="Lachesis",
         version=lachesis_version(),
         description=DESCRIPTION,

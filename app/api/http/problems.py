@@ -95,6 +95,7 @@ async def _pass_on(_: Request, error: Exception) -> Response:
 FRAMEWORK_ERRORS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     HTTPException: _pass_on,
     RequestValidationError: _pass_on,
+    Exception: _pass_on,
 }
 """Errors that FastAPI would answer in a form of its own. It passes them on to `Problems`."""
 

@@ -183,6 +183,15 @@ async def test_an_error_after_the_start_sends_no_second_reply() -> None:
     assert isinstance(raised, errors.StoreUnavailable)
 
 
+def test_a_direct_route_is_taken_past_the_middleware_of_fastapi() -> None:
+    layer: Any = create_app(ServiceSettings()).build_middleware_stack()
+    passed = [layer]
+    while not isinstance(layer, Shortcut):
+        layer = layer._app
+        passed.append(layer)
+    assert {type(one).__module__.partition(".")[0] for one in passed} == {"app"}
+
+
 def test_every_direct_route_is_taken_past_the_router() -> None:
     """FastAPI keeps an included router as one route: its routes must be looked for inside."""
     app = create_app(ServiceSettings())
