@@ -40,6 +40,7 @@ _NAME = re.compile(
     r"(?:\[(?P<at>\d+)\]|, (?P<first>[^,{)]+)(?:, (?:\{(?P<fields>[^}]*)\}|(?P<list>[A-Z]+)))?)",
     re.MULTILINE,
 )
+_JSON = json.JSONEncoder(separators=(",", ":"))  # json.dumps would make one for each call
 _Signature = ParamSpec("_Signature")
 _Outcome = TypeVar("_Outcome", bound=str)
 
@@ -187,7 +188,7 @@ def _listed(one: Parameter, given: Mapping[str, Any]) -> Iterable[Argument]:
 
 def json_text(value: Any) -> str:
     """Write a value as JSON without blanks."""
-    return json.dumps(value, separators=(",", ":"))
+    return _JSON.encode(value)
 
 
 def _plain(value: Value) -> Argument:
