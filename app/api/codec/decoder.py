@@ -13,6 +13,7 @@ from lachesis.wire.blob import LENGTH_BYTES
 from lachesis.wire.frame import FORMAT
 
 T = TypeVar("T")
+_FORMAT = FORMAT.encode()
 _QUICK_BYTES = 16 * 1024
 _IN_THREAD_BYTES = 1024 * 1024
 _PARTS = (b'"', b"[", b"{")  # strings, arrays and objects: each takes up to 2 us
@@ -61,7 +62,7 @@ class Decoder:
 def _headers(body: bytes) -> bytes:
     """Return the part of a binary body with its strings, arrays and objects: its header, or all of a frame."""
     header = body[: LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little")]
-    return body if FORMAT.encode() in header else header
+    return body if _FORMAT in header else header
 
 
 def _is_quick(text: bytes) -> bool:

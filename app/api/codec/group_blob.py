@@ -187,13 +187,13 @@ def _column(blob: Buffer, info: TensorInfo, place: ColumnPlace, rows: _Rows, pat
     if place.compact:
         return _compact_column(blob, info, place, rows, path)
     values = _values(blob, info, place.column, path)
-    lengths = [rows.of(name) for name in place.lengths]
     held = len(values)
-    for level, wanted in reversed(lengths):
+    levels: tuple[NDArray[Any], ...] = ()
+    for lengths, wanted in reversed([*map(rows.of, place.lengths)]):
         if wanted != held:
             raise InvalidField(f"has {held} values; its lengths add up to {wanted}", path)
-        held = len(level)
-    return Ragged(values, tuple([level for level, _ in lengths]))
+        held, levels = len(lengths), (lengths, *levels)
+    return Ragged(values, levels)
 
 
 def _compact_column(blob: Buffer, info: TensorInfo, place: ColumnPlace, rows: _Rows, path: Path) -> Ragged:

@@ -14,7 +14,7 @@ import ipaddress
 import logging
 import re
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -89,16 +89,14 @@ class BrowserGuard:
         self._may_be_linked = may_be_linked
         self._refusals = LogBackoff()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        try:
-            self._check(scope)
-        except Forbidden as refused:
-            self._log(scope, refused)
-            raise
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http":
+            try:
+                self._check(scope)
+            except Forbidden as refused:
+                self._log(scope, refused)
+                raise
+        return self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
         host, origin = b"", None

@@ -166,7 +166,7 @@ def merged(sketches: Iterable[Sketch]) -> Sketch:
 
 
 def _binned(magnitudes: Sequence[float]) -> Bins:
-    return Counter(ceil(log(magnitude) / _LOG_FACTOR - 0.5) for magnitude in magnitudes)
+    return Counter([ceil(log(magnitude) / _LOG_FACTOR - 0.5) for magnitude in magnitudes])
 
 
 def _halved(bins: Bins) -> Bins:

@@ -125,7 +125,8 @@ class Admission:
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         groups = submission.groups
-        await self._announce(run, submission.if_missing)
+        if submission.if_missing is not MissingRun.PLACE:
+            await self._announce(run, submission.if_missing)
         context, is_fresh, has_evicted = self._contexts.get(run, _UNKNOWN_RUN), False, False
         attempts = Attempts("store groups", run)
         while attempts.again():

@@ -386,10 +386,10 @@ class RunKeys:
     @property
     def payloads(self) -> str:
         """What the keys of all payloads begin with."""
-        return f"{PREFIX}:payload:{self.name}:"
+        return self.payload("")
 
     def payload(self, group_id: str) -> str:
-        return f"{self.payloads}{group_id}"
+        return f"{PREFIX}:payload:{self.name}:{group_id}"
 
 
 @dataclass(frozen=True, slots=True)

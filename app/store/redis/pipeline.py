@@ -300,7 +300,7 @@ def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
             if end - start > 1:
                 small.append(_packed(command[start + 1 : end]).partition(b"\r\n")[2])
             if end < len(command):
-                value = cast("bytes | memoryview", command[end])
+                value: Any = command[end]  # bytes or a view of bytes
                 pieces += (b"%b$%d\r\n" % (b"".join(small), len(value)), value)
                 small = [b"\r\n"]
     pieces.append(b"".join(small))

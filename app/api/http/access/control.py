@@ -18,7 +18,7 @@ from app.api.http.connection.certificates import PEER_CERTIFICATE
 from app.api.http.connection.client_connection import end, end_of_waiting
 from app.api.http.connection.connections import OPEN_CONNECTION, OpenConnection, count_connection
 from app.api.http.headers import headers_of
-from app.core.access.identity import Identity
+from app.core.access.identity import OPEN, Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.core.access.permissions import AccessDecision, Permission, decide, holders
 from app.services.access.authentication import NO_CREDENTIALS
@@ -67,13 +67,13 @@ class AccessControl:
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             services: Services = scope["state"]["services"]
             authenticator = services.access.authenticator
-            credentials, is_page = None, self._is_page(scope)
-            if authenticator.required and not is_page:
+            credentials, is_page, required = None, self._is_page(scope), authenticator.required
+            if required and not is_page:
                 credentials = credentials_of(scope)
                 if credentials is None:  # required stays required: refuse without asking Redis
                     raise Unauthorized(NO_CREDENTIALS)
             identify = authenticator.identify
-            if authenticator.required and scope["path"] in self._outage_paths:
+            if required and scope["path"] in self._outage_paths:
                 identify = authenticator.identify_in_outage
             else:
                 await authenticator.refresh()
@@ -84,7 +84,7 @@ class AccessControl:
             else:
                 if not (authenticator.insecure or self._is_published_here):
                     _check_address(scope)
-                scope[IDENTITY] = await authenticator.identify(None)
+                scope[IDENTITY] = OPEN
         await self._app(scope, receive, send)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, MutableMapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 CLIENT_CONNECTION = "lachesis.connection"
 SLOW_S = 30.0
@@ -86,7 +86,8 @@ class ClientConnection:
 
 def connection_of(scope: MutableMapping[str, Any]) -> ClientConnection | None:
     """Return the connection of a request; None with another server, such as a test transport."""
-    return cast("ClientConnection | None", scope.get(CLIENT_CONNECTION))
+    connection: ClientConnection | None = scope.get(CLIENT_CONNECTION)
+    return connection
 
 
 def has_arrived(scope: MutableMapping[str, Any]) -> bool:

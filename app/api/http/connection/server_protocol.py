@@ -33,7 +33,7 @@ has changed it, the service logs a warning and runs with uvicorn's own protocol,
 import asyncio
 import logging
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -273,7 +273,7 @@ class Protocol(HttpToolsProtocol):
             self._give_up_reply, self._writer.get_write_buffer_size, self._writer.abort
         )
         self._unread.append(connection)
-        scope = cast("dict[str, Any]", self.scope)
+        scope: Any = self.scope
         scope[CLIENT_CONNECTION], scope[OPEN_CONNECTION] = connection, self._open
 
     def on_url(self, url: bytes) -> None:
@@ -297,7 +297,7 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         held: bytes | bytearray = self.cycle.body
         if not held:  # uvicorn would copy a body that comes in one piece into a bytearray, and then back
-            self.cycle.body = cast("bytearray", body)
+            self.cycle.body = body  # type: ignore[assignment]
             body = b""
         elif isinstance(held, bytes):
             self.cycle.body = bytearray(held)  # many pieces grow in place
@@ -307,7 +307,8 @@ class Protocol(HttpToolsProtocol):
         if self._upgrading:
             return
         self._receiving = False
-        cast("dict[str, Any]", self.scope)[CLIENT_CONNECTION].request_arrived = True
+        scope: Any = self.scope
+        scope[CLIENT_CONNECTION].request_arrived = True
         super().on_message_complete()
 
 
@@ -316,7 +317,8 @@ class TlsProtocol(Protocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        cast("dict[str, Any]", self.scope)[PEER_CERTIFICATE] = self._certificate
+        scope: Any = self.scope
+        scope[PEER_CERTIFICATE] = self._certificate
 
     @cached_property
     def _certificate(self) -> PeerCertificate | None:
