@@ -48,8 +48,23 @@ async def explained(client: httpx.AsyncClient) -> dict[str, Any]:
 async def test_a_group_larger_than_a_batch_takes_no_credits(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=4, max_staleness=0)
     await join(client, "math")
-    await submit(client, group("large", 9, environment=0))
-    assert await groups_for(client) == 2
+    await submit(client, group("large", 9, environment=0), group("a", environment=0))
+    assert await groups_for(client) == 1
+
+
+async def test_who_sends_groups_that_fit_no_batch_takes_no_part_of_a_batch_away(client: httpx.AsyncClient) -> None:
+    """It declares groups that fit. Each of two environments was to make a half, and one never did."""
+    await make_run(client, batch_size=4, max_staleness=0)
+    await join(client, "large")
+    await join(client, "math")
+    assert [await groups_for(client, n) for n in (0, 1)] == [1, 1]
+    await submit(client, group("a", 9, environment=0))
+    answer = await credits_of(client, 0)
+    assert answer["credits_groups"] == 0
+    assert "its last group has 9 sequences, and it may have at most 4 of a batch" in answer["reason"]
+    assert await groups_for(client, 1) == 2
+    await submit(client, group("b", environment=0))
+    assert [await groups_for(client, n) for n in (0, 1)] == [0, 1], "its groups fit again"
 
 
 async def test_the_group_that_explain_names_gets_credits(

@@ -23,6 +23,10 @@ from lachesis.wire.errors import RunNotFound
 _MOST_UNCERTAIN = 2
 """Limit of an environment's queued, leased and running sequences, in horizons. Above it, the run asks the environment
 only for groups of its declared size."""
+
+TRIAL_PAUSE_MS = 10_000
+"""How long an environment whose last group fits no batch waits before it may start the next one, milliseconds."""
+
 NO_ENVIRONMENT = "no environment has joined"
 """How the sentence begins that asks for a first environment. The operators' page looks for it (`lib/health.js`)."""
 
@@ -73,7 +77,10 @@ class Demand:
         self._limits = live.bounds(batch_size)
         self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
         self._live_leases = [lease for lease in view.leases if lease.state != "quarantined"]
-        self._queued_or_running = _usable(view, self._alive, batch_size, self._limits)
+        self._unfit = _unfit_sizes(view, self._alive, batch_size, self._limits)
+        self._queued_or_running = sequences_by_environment(
+            lane for lane in self._lanes if not is_oversized(lane.id, batch_size, self._limits)
+        )
         fresh = fresh_needed(batch_size, view.policy.fresh_fraction)
         self._compute_credits(fresh, live)
         if view.unfilled and fresh < batch_size and not self._waits_for_minimum(live.bounds(fresh)):
@@ -116,7 +123,7 @@ class Demand:
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], batch_size: int) -> Claim:
         own = bounds.get(key, NO_BOUNDS)
-        if is_oversized((key, env.group_size), batch_size, self._limits):
+        if key in self._unfit or is_oversized((key, env.group_size), batch_size, self._limits):
             return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part
         return Claim(env.weight, own, self._usable[key], self._leased[key])
 
@@ -127,6 +134,8 @@ class Demand:
         because otherwise several environments that each lack a part of a group could not complete a batch. Sometimes no
         environment may start a group, trainers hold fewer batches than the horizon, and the other groups complete no
         batch. Then one environment gets the groups that complete a batch (`app.core.environments.completion`).
+
+        If the last group of an environment fits no batch, it may start one group at a time, until one fits.
 
         Args:
             caller: The environment that asks. It counts as alive.
@@ -139,6 +148,8 @@ class Demand:
             return self.seen_by(caller).of(caller, running, is_new=is_new)
         known = max(0, self.view.running.get(caller, 0))
         now = known if running is None else max(0, running)
+        if caller in self._unfit and self._refusal(caller) is None:
+            return self._trial(caller, now)
         credit = self._credit(caller, now - known)
         groups = -(-credit.sequences // max(1, self._alive[caller].group_size))
         if groups or not self._may_complete(caller, now - known):
@@ -149,6 +160,18 @@ class Demand:
             changed = replace(self.view, running={**self.view.running, caller: now})
             return Demand(self._run, changed, caller).of(caller)
         return self._allowance(0, credit)
+
+    def _trial(self, caller: int, running: int) -> GroupAllowance:
+        """Return whether an environment whose last group fits no batch may start one: the next group may fit."""
+        limit = limit_of(caller, self._batch_size, self._limits)
+        reason = (
+            f"its last group has {self._unfit[caller]} sequences, and it may have at most {limit} of a batch: until a "
+            f"group fits, it may start one at a time, at most one every {TRIAL_PAUSE_MS // 1000} s"
+        )
+        is_due = self.view.clock_ms - self.view.sent[caller].last_ms >= TRIAL_PAUSE_MS
+        groups = 1 if is_due and not running else 0
+        wanted = groups * self._alive[caller].group_size
+        return self._allowance(groups, Credit(wanted, wanted, self._usable[caller], reason))
 
     def _allowance(self, groups: int, credit: Credit) -> GroupAllowance:
         return GroupAllowance(groups, credit, self._horizon, self.view.policy_version)
@@ -174,7 +197,7 @@ class Demand:
 
     def _usable_sequences(self, caller: int, groups: int) -> int:
         """Return how many sequences of groups of an environment can enter a batch."""
-        group_size = self._alive[caller].group_size
+        group_size = self._unfit.get(caller, self._alive[caller].group_size)
         return 0 if is_oversized((caller, group_size), self._batch_size, self._limits) else groups * group_size
 
     def _may_complete(self, caller: int, more_groups: int) -> bool:
@@ -214,7 +237,7 @@ class Demand:
         if not self._alive:
             return self._nobody_is_awaited()
         if not self._can_complete:
-            sizes = sorted({env.group_size for env in self._alive.values()})
+            sizes = sorted({self._unfit.get(key, env.group_size) for key, env in self._alive.items()})
             said = f"live environments make groups of {listed(sizes)}, which complete no batch"
             return f"{said}: start another environment, or change a group size, a max_share or the batch size"
         if self._horizon == 0:
@@ -268,11 +291,16 @@ class Demand:
         return self.completion.possible or (not self._is_whole and self._completion_of(self._batch_size).possible)
 
     def _completion_of(self, batch_size: int) -> Completion:
-        return completion(batch_size, self._lanes, self._limits, _makers(self.view, self._alive))
+        fit = {key: env for key, env in self._alive.items() if key not in self._unfit}
+        return completion(batch_size, self._lanes, self._limits, _makers(self.view, fit))
 
     @cached_property
     def _lanes(self) -> Sequence[Lane]:
-        return _lanes(self.view, self._alive)
+        """The waiting and running groups, as lanes without heads."""
+        view = self.view
+        made = ((key, groups) for key, groups in view.running.items() if key in self._alive and groups > 0)
+        sizes = {key: env.group_size for key, env in self._alive.items()} | self._unfit
+        return lanes_of(view.lanes) + lanes_of(view.buffers) + [Lane(key, sizes[key], n, ()) for key, n in made]
 
     @cached_property
     def _replay_may_help(self) -> bool:
@@ -315,13 +343,20 @@ def awaited_version(view: DemandView) -> str | None:
     return f"{said}: credits wait for PUT …/policy-version"
 
 
-def _usable(
+def _unfit_sizes(
     view: DemandView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
-) -> Counter[int | None]:
-    """Count the queued and running sequences that can still enter a batch, by environment."""
-    return sequences_by_environment(
-        lane for lane in _lanes(view, alive) if not is_oversized(lane.id, batch_size, limits)
-    )
+) -> dict[int, int]:
+    """Return the sizes of last groups that fit no batch, of environments that declare a size which fits.
+
+    Their running groups are expected to have these sizes, too.
+    """
+    return {
+        key: sent.last_size
+        for key, sent in view.sent.items()
+        if key in alive
+        and is_oversized((key, sent.last_size), batch_size, limits)
+        and not is_oversized((key, alive[key].group_size), batch_size, limits)
+    }
 
 
 def _counted(lease: Lease, needed: int) -> Mapping[int | None, int]:
@@ -334,13 +369,6 @@ def _counted(lease: Lease, needed: int) -> Mapping[int | None, int]:
         fresh[portion.environment] -= portion.sequences
     total = sum(fresh.values())
     return fresh if total <= needed else {key: own * needed // total for key, own in fresh.items()}
-
-
-def _lanes(view: DemandView, alive: Mapping[int, EnvironmentRecord]) -> list[Lane]:
-    """Return waiting and running groups, as lanes without heads."""
-    waiting = lanes_of(view.lanes) + lanes_of(view.buffers)
-    made = ((alive[key], groups) for key, groups in view.running.items() if key in alive and groups > 0)
-    return waiting + [Lane(env.environment, env.group_size, groups, ()) for env, groups in made]
 
 
 def _makers(view: DemandView, alive: Mapping[int, EnvironmentRecord]) -> list[Maker]:

@@ -139,9 +139,11 @@ class DemandView(QueueView):
 
     Attributes:
         running: Groups that the live members of each environment have started and not submitted.
+        sent: What environments have sent.
     """
 
     running: Mapping[int, int] = field(default_factory=dict)
+    sent: Mapping[int, Sent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +154,12 @@ class RunView(DemandView):
         served: Sequences handed out, by environment (None: no environment).
         dropped: Groups dropped, by reason and environment (None: no environment).
         tokens: Tokens of groups, by state and environment, for `app.core.runs.ledger`.
-        sent: What environments have sent.
         starvation: What came since the last group that could be trained on, if anything.
     """
 
     served: Mapping[int | None, int]
     dropped: Mapping[tuple[str, int | None], int]
     tokens: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
-    sent: Mapping[int, Sent] = field(default_factory=dict)
     starvation: Starvation = field(default_factory=Starvation)
 
     @property

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from app.core.batches.selection import select
 from app.core.environments.credits import Claim, RunCredits
-from app.core.environments.granting import Demand
+from app.core.environments.granting import TRIAL_PAUSE_MS, Demand
 from app.core.environments.live import EnvironmentsById, LiveEnvironments
 from app.core.environments.pacing import Pacing
 from app.core.environments.record import EnvironmentRecord
 from app.core.model import Bounds, Lane, QueuedGroup
+from app.core.runs.counters import Sent
 from app.core.runs.settings import Policy
 from app.core.runs.view import DemandView
 from tests.core.views import EMPTY, TTL_MS, environment
@@ -43,6 +44,7 @@ def views(draw: st.DrawFn) -> DemandView:
         }
         environments[key] = environment(key, **fields)
     scarce = draw(st.sets(st.sampled_from(sorted(environments))))
+    last_groups = st.builds(Sent, st.sampled_from((NOW_MS - TRIAL_PAUSE_MS, NOW_MS)), st.integers(1, 10), st.just(9))
     return replace(
         EMPTY,
         clock_ms=NOW_MS,
@@ -50,6 +52,7 @@ def views(draw: st.DrawFn) -> DemandView:
         lanes=draw(lanes),
         buffers=draw(lanes),
         running=draw(st.dictionaries(st.sampled_from(sorted(environments)), counts)),
+        sent=draw(st.dictionaries(st.sampled_from(sorted(environments)), last_groups)),
         scarce=dict.fromkeys(scarce, 0),
         policy=Policy(max_staleness=draw(st.none() | st.integers(0, 1)), relax_scarce_after_s=1.0),
     )

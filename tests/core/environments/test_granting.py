@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease, Portion
-from app.core.environments.granting import Demand
+from app.core.environments.granting import TRIAL_PAUSE_MS, Demand
 from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import fresh_needed
-from app.core.runs.counters import Trained
+from app.core.runs.counters import Sent, Trained
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import DemandView
 from lachesis.wire.errors import RunNotFound
@@ -194,6 +194,39 @@ def test_what_can_enter_no_batch_takes_no_credits() -> None:
     oversized = Demand("run", view).of(1)
     assert oversized.groups == 0
     assert oversized.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
+
+
+def test_who_sends_groups_that_fit_no_batch_may_start_one_at_a_time() -> None:
+    """It declares groups of 4. After one of 24, the next may fit, so it is tried now and then."""
+    view = replace(EMPTY, clock_ms=TRIAL_PAUSE_MS, environments={0: environment(0)}, lanes={(0, 24): 9, (0, 4): 1})
+    tried = replace(view, sent={0: Sent(0, 24, 24)})
+    assert Demand("run", tried).of(0).groups == 1
+    assert Demand("run", tried).of(0, 1).groups == 0, "one runs"
+    assert Demand("run", replace(tried, sent={0: Sent(1, 24, 24)})).of(0).groups == 0, "one has just come"
+    assert Demand("run", replace(tried, policy=Policy(intake_paused=True))).of(0).groups == 0
+    assert Demand("run", tried).of(0).credit.reason == (
+        "its last group has 24 sequences, and it may have at most 8 of a batch: until a group fits, it may start one "
+        "at a time, at most one every 10 s"
+    )
+    assert "groups of 24, which complete no batch" in (Demand("run", replace(tried, lanes={})).who_must_act() or "")
+    fits = replace(view, sent={0: Sent(1, 4, 28)})
+    assert Demand("run", fits).of(0).groups == 7, "four batches ahead"
+    larger = RunConfig(batch_size=24, max_token_len=8, num_steps=1)
+    assert Demand("run", replace(tried, config=larger, lanes={})).of(0).groups == 24, "its groups fit a larger batch"
+
+
+def test_others_make_the_part_of_an_environment_whose_groups_fit_no_batch() -> None:
+    """Its running groups are not expected to fit either. It is asked for no group that completes a batch."""
+    sent = {0: Sent(0, 24, 24)}
+    environments = {0: environment(0, weight=2.0), 1: environment(1)}
+    view = replace(EMPTY, policy=Policy(max_staleness=0), environments=environments, running={0: 1})
+    assert Demand("run", view).of(1).groups == 1
+    assert Demand("run", replace(view, sent=sent)).of(1).groups == 2
+    completing = replace(view, sent=sent, lanes={(1, 3): 2, (1, 1): 2})
+    assert Demand("run", completing).of(1).groups == 0, "these groups are a batch"
+    completing = replace(completing, lanes={(1, 3): 4})
+    assert Demand("run", completing).who_must_act() == "environment 1 (env1_0) must make 2 groups of 4"
+    assert Demand("run", completing).of(1).groups == 2
 
 
 def test_no_group_is_asked_for_while_each_batch_ahead_is_leased_or_being_completed() -> None:
