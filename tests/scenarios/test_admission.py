@@ -34,6 +34,24 @@ async def test_a_trainer_without_a_batch_hears_that_filters_drop_the_groups(clie
     assert why.endswith("; filters dropped 3 of the last 3 groups (100 %): zero_variance 3")
 
 
+async def test_a_trainer_hears_that_batches_wait_for_an_environment_that_filters_leave_nothing(
+    client: httpx.AsyncClient,
+) -> None:
+    """It is alive and sends groups, so its minimum never ends."""
+    await make_run(client, batch_size=4, filter_zero_variance={})
+    for name, share in (("easy", 0.5), ("good", None)):
+        await client.post(f"{RUN}/environments", json={"name": name, "group_size": 2, "min_share": share})
+    await submit(client, *(solved(f"e{number}", environment=0) for number in range(3)))
+    await submit(client, *(group(f"g{number}", 2, environment=1) for number in range(3)))
+    told = (
+        "environment 0 (easy) needs 2 of 4 sequences, has 0 queued; filters dropped 3 of the last 6 groups (50 %): "
+        "zero_variance 3. Of these, 3 of environment 0 (easy): change filter_zero_variance or set relax_scarce_after_s"
+    )
+    assert (await client.post(f"{RUN}/batches")).headers["lachesis-waiting"] == f"minimum_short: {told}"
+    assert (await explained(client))["detail"] == told
+    assert (await status(client))["blocked"]["detail"] == told
+
+
 async def test_a_filter_drops_groups_of_solved_prompts_and_batches_stay_exact(
     client: httpx.AsyncClient,
 ) -> None:

@@ -115,10 +115,11 @@ def _rounding(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The number of groups that arrived, and of those that filters dropped, by filter."""
+    """The number of groups that arrived, and of those that filters dropped: by filter, and by environment or None."""
 
     groups: int = 0
     filtered: Mapping[str, int] = field(default_factory=dict)
+    filtered_of: Mapping[int | None, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         total = sum(self.filtered.values())
@@ -131,4 +132,6 @@ def arrived_since(before: Arrived, now: Arrived) -> Arrived:
     filtered = {reason: count - before.filtered.get(reason, 0) for reason, count in now.filtered.items()}
     if now.groups < before.groups or min(filtered.values(), default=0) < 0:
         return Arrived()
-    return Arrived(now.groups - before.groups, {reason: count for reason, count in filtered.items() if count})
+    of = {key: count - before.filtered_of.get(key, 0) for key, count in now.filtered_of.items()}
+    groups, lately = now.groups - before.groups, {reason: count for reason, count in filtered.items() if count}
+    return Arrived(groups, lately, {key: count for key, count in of.items() if count > 0})

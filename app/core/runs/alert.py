@@ -6,6 +6,16 @@ from dataclasses import dataclass
 from app.core.environments.scarcity import alarming, relaxed_in_ms
 from app.core.runs.view import RunView
 from app.core.wording import listed
+from lachesis.wire.states import FILTERS
+
+_SETTINGS: Mapping[str, str] = {
+    "stale": "max_staleness",
+    "expired": "max_age_s",
+    "future_version": "future_versions",
+    "too_long": "max_sequence_tokens",
+    **{name: f"filter_{name}" for name in FILTERS},
+}
+"""The setting of the run that drops groups, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,8 @@ def _scarce_detail(view: RunView, key: int, since_ms: int, minimum: int) -> str:
     waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
     seconds = (view.clock_ms - since_ms) / 1000
     part = "its minimum" if minimum else "its part of a batch"
-    return f"{view.named(key)} has sent too little for {part} for {seconds:.0f} s: batches {waits}{_silence(view, key)}"
+    said = f"{view.named(key)} has sent too little for {part} for {seconds:.0f} s: batches {waits}"
+    return f"{said}{_silence(view, key)}{_dropped(view, key, since_ms)}"
 
 
 def _silence(view: RunView, key: int) -> str:
@@ -87,3 +98,18 @@ def _silence(view: RunView, key: int) -> str:
     if silent_s < ttl_s / 4:
         return ""
     return f". It gave its last sign of life {silent_s:.0f} s ago, and is live for {ttl_s:.0f} s after it"
+
+
+def _dropped(view: RunView, key: int, since_ms: int) -> str:
+    """Name the settings that drop groups of an environment, if it has sent some since batches wait for it."""
+    if key not in view.sent or view.sent[key].last_ms < since_ms:
+        return ""
+    counts = {reason: count for (reason, of), count in sorted(view.dropped.items(), key=str) if of == key and count}
+    by_settings = {reason: count for reason, count in counts.items() if reason in _SETTINGS}
+    if not by_settings:
+        return ""
+    which = listed([f"{reason} {count}" for reason, count in by_settings.items()])
+    settings = listed([_SETTINGS[reason] for reason in by_settings])
+    waits = " or set relax_scarce_after_s" if view.policy.relax_scarce_after_s is None else ""
+    kept = f"The run has queued {view.sent[key].sequences} of its sequences so far"
+    return f". {kept}, and dropped {sum(by_settings.values())} of its groups: {which}. Change {settings}{waits}"

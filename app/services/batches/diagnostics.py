@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import old_groups, refusal_of, undivided
+from app.core.batches.diagnosis import old_groups, refusal_of, undivided, with_filtered
 from app.core.batches.forecast import expected_s
 from app.core.batches.planning import Decision
 from app.core.environments.granting import Demand
@@ -122,9 +122,7 @@ class Diagnostics:
         """Add why there is no plan, who causes it, and when there should be one."""
         view, why = ready.view, decision.not_ready
         assert why is not None, "a decision has one or the other"  # noqa: S101
-        if ready.arrived.filtered:
-            why = why.adding(str(ready.arrived))
-        why = awaiting(why, view.leases)
+        why = awaiting(with_filtered(why, ready.arrived, view), view.leases)
         fresh_fraction = view.policy.fresh_fraction
         if fresh_fraction < 1 and not await self._buffers.takes_groups(run):
             idle = f"fresh_fraction is {fresh_fraction}, but no replay buffer takes groups to fill batches up"

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from app.core.batches.diagnosis import with_filtered
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
@@ -201,10 +202,9 @@ class BatchFormation:
 
     def _reason(self, run: str, view: QueueView, request: BatchRequest, decision: Decision) -> NotReady:
         """Return why there is no plan, with the groups that filters dropped and the ranks still missing."""
-        why, arrived = decision.not_ready, self._arrivals.last_noted(run)
+        why = decision.not_ready
         assert why is not None, "a decision has one or the other"  # noqa: S101
-        if arrived.filtered:
-            why = why.adding(str(arrived))
+        why = with_filtered(why, self._arrivals.last_noted(run), view)
         return why if request.shard_request is None else awaiting(why, view.leases)
 
     async def _rebalance(self, run: str, view: QueueView, request: BatchRequest, planned: Planned) -> Planned:

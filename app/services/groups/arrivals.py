@@ -1,6 +1,6 @@
 """Measure recent arrivals as this process sees them: rates, used for forecasts only, and groups dropped by filters."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -98,5 +98,9 @@ def _silent_s(before: _ArrivalCount | None, sequences: Mapping[int, int], clock_
 
 
 def _arrived(view: RunView) -> Arrived:
-    dropped = view.dropped_by_reason
-    return Arrived(view.totals.accepted_groups, {reason: dropped.get(reason, 0) for reason in FILTERS})
+    filtered, of = Counter[str](dict.fromkeys(FILTERS, 0)), Counter[int | None]()
+    for (reason, environment), count in view.dropped.items():
+        if reason in filtered:
+            filtered[reason] += count
+            of[environment] += count
+    return Arrived(view.totals.accepted_groups, filtered, of)

@@ -163,6 +163,11 @@ def test_what_came_between_two_looks_is_nothing_of_a_run_that_was_reset() -> Non
     assert arrived_since(Arrived(10), Arrived(3)) == Arrived()
 
 
+def test_groups_that_filters_dropped_lately_are_counted_for_their_environments() -> None:
+    before, now = Arrived(10, {"pass_rate": 4}, {0: 3, None: 1}), Arrived(30, {"pass_rate": 19}, {0: 3, None: 2, 7: 14})
+    assert arrived_since(before, now).filtered_of == {None: 1, 7: 14}
+
+
 @pytest.mark.parametrize(
     ("sequences", "after", "alarms"), [(7, 2, False), (8, 2, True), (9, 2, True), (99, None, False)]
 )

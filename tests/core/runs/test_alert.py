@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from app.core.runs.alert import alert_of
+from app.core.runs.counters import Sent
 from app.core.runs.view import RunView
 from tests.core.views import EMPTY, environment
 
@@ -41,6 +42,23 @@ def test_the_alert_says_when_a_silent_environment_is_no_longer_live() -> None:
     silent = environment(1, heard_ms=NOW_MS - 50_000, min_share=0.5)
     view = replace(view, environments={**view.environments, 1: silent}, environment_ttl_ms=120_000)
     assert detail_of(view).endswith("It gave its last sign of life 50 s ago, and is live for 120 s after it")
+
+
+def test_the_alert_names_the_settings_that_drop_groups_of_an_environment_that_sends_some() -> None:
+    """It cannot end by itself where all groups are dropped."""
+    view = waiting_for(1, 0.5)
+    dropped = {("zero_variance", 1): 3, ("stale", 1): 1, ("deleted", 1): 2, ("pass_rate", 0): 7}
+    view = replace(view, dropped=dropped, sent={1: Sent(SINCE_MS, 4, 8)})
+    told = (
+        "relax_scarce_after_s is null. The run has queued 8 of its sequences so far, and dropped 4 of its groups: "
+        "stale 1, zero_variance 3. Change max_staleness, filter_zero_variance"
+    )
+    assert detail_of(view).endswith(f"{told} or set relax_scarce_after_s")
+    relaxing = replace(view, policy=view.policy.model_copy(update={"relax_scarce_after_s": 60.0}))
+    assert detail_of(relaxing).endswith("Change max_staleness, filter_zero_variance")
+    before = replace(view, sent={1: Sent(SINCE_MS - 1, 4, 8)})
+    assert detail_of(before).endswith("relax_scarce_after_s is null"), "it has sent nothing since"
+    assert detail_of(replace(view, dropped={("deleted", 1): 2})).endswith("relax_scarce_after_s is null")
 
 
 def test_a_long_name_leaves_room_for_what_the_alert_says() -> None:
