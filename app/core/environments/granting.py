@@ -237,7 +237,7 @@ class Demand:
         if not self._alive:
             return self._nobody_is_awaited()
         if not self._can_complete:
-            sizes = sorted({self._unfit.get(key, env.group_size) for key, env in self._alive.items()})
+            sizes = sorted({env.group_size for env in self._alive.values()})
             said = f"live environments make groups of {listed(sizes)}, which complete no batch"
             return f"{said}: start another environment, or change a group size, a max_share or the batch size"
         if self._horizon == 0:
@@ -291,8 +291,12 @@ class Demand:
         return self.completion.possible or (not self._is_whole and self._completion_of(self._batch_size).possible)
 
     def _completion_of(self, batch_size: int) -> Completion:
+        """Return who completes a batch. Environments whose last group fits no batch do so only if no others can."""
         fit = {key: env for key, env in self._alive.items() if key not in self._unfit}
-        return completion(batch_size, self._lanes, self._limits, _makers(self.view, fit))
+        found = completion(batch_size, self._lanes, self._limits, _makers(self.view, fit))
+        if found.possible or not self._unfit:
+            return found
+        return completion(batch_size, self._lanes, self._limits, _makers(self.view, self._alive))
 
     @cached_property
     def _lanes(self) -> Sequence[Lane]:

@@ -208,7 +208,8 @@ def test_who_sends_groups_that_fit_no_batch_may_start_one_at_a_time() -> None:
         "its last group has 24 sequences, and it may have at most 8 of a batch: until a group fits, it may start one "
         "at a time, at most one every 10 s"
     )
-    assert "groups of 24, which complete no batch" in (Demand("run", replace(tried, lanes={})).who_must_act() or "")
+    must = Demand("run", replace(tried, lanes={})).who_must_act()
+    assert must == "environment 0 (env0_0) must make 2 groups of 4"
     fits = replace(view, sent={0: Sent(1, 4, 28)})
     assert Demand("run", fits).of(0).groups == 7, "four batches ahead"
     larger = RunConfig(batch_size=24, max_token_len=8, num_steps=1)
