@@ -81,6 +81,29 @@ async def test_groups_that_fit_no_batch_leave_room_for_others(client: httpx.Asyn
     await trained(client)
 
 
+async def test_a_full_queue_takes_what_a_batch_needs_from_a_worker_that_first_sends_a_group_that_fits_none(
+    client: httpx.AsyncClient,
+) -> None:
+    """A worker sends its groups in order, some of them together. The trainer waited for those behind it forever."""
+    await make_run(client, batch_size=8, max_queued_groups=2)
+    await join(client, "math", group_size=2)
+    await submit(client, group("a", environment=0), group("b", environment=0))
+    await accepted(client, group("large", 9, environment=0))
+    await accepted(client, group("c", environment=0))
+    await accepted(client, group("large2", 9, environment=0), group("d", environment=0))
+    full = [group("large3", 9, environment=0), group("e", environment=0)]
+    refused = await client.post(f"{RUN}/groups", json={"groups": full})
+    assert refused.json()["code"] == "queue_full", "two of them are there"
+    assert refused.json()["detail"].startswith(
+        "max_queued_groups = 2 of the run is reached by groups that fit no batch"
+    )
+    assert ids(await trained(client)) == ["a", "b", "c", "d"]
+    await submit(client, group("f", environment=0), group("g", environment=0))
+    detail = (await client.get(f"{RUN}/batches/explain")).json()["detail"]
+    assert "max_queued_groups = 2 is reached: groups are refused (`queue_full`), except those that a batch" in detail
+    assert "max_queued_groups = 2 is reached by groups that fit no batch" in detail
+
+
 async def test_a_full_queue_takes_the_groups_that_a_minimum_needs(client: httpx.AsyncClient) -> None:
     """A fast environment fills the queue, and batches wait for the minimum of a slow one."""
     await make_run(client, batch_size=8, max_queued_groups=5)
@@ -177,11 +200,11 @@ async def test_a_full_queue_takes_the_group_of_an_environment_that_the_run_had_g
     assert ids(await trained(client)) == ["f0", "f1", "f2", "three"]
 
 
-async def accepted(client: httpx.AsyncClient, one: dict[str, Any]) -> None:
-    """Submit a group as clients do: again after a refusal. A process looks a few times a second at a full queue."""
+async def accepted(client: httpx.AsyncClient, *groups: dict[str, Any]) -> None:
+    """Submit groups as clients do: again after a refusal. A process looks a few times a second at a full queue."""
 
     async def is_accepted() -> bool:
-        return (await client.post(f"{RUN}/groups", json=one)).status_code == 201
+        return (await client.post(f"{RUN}/groups", json={"groups": groups})).status_code == 201
 
     await wait_until(is_accepted)
 

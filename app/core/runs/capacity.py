@@ -35,16 +35,13 @@ def reached_limit(policy: Policy, waiting: WaitingGroups) -> str | None:
     return None
 
 
-def limits_for(policy: Policy, oversized: WaitingGroups, *, brings_oversized: bool) -> AdmissionLimits:
+def limits_for(policy: Policy, oversized: WaitingGroups) -> AdmissionLimits:
     """Return the limits for a submission.
 
     Args:
         policy: The run's limits.
         oversized: The waiting groups that can never enter a batch. They may take as much room as all others.
-        brings_oversized: Whether the submission contains such groups.
     """
-    if brings_oversized and reached_limit(policy, oversized):
-        return FULL
     groups, size = policy.max_queued_groups, policy.max_queued_bytes
     return AdmissionLimits(
         None if groups is None else groups + oversized.groups,

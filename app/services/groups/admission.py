@@ -8,7 +8,7 @@ from app.core.access.queue_limits import LimitedAccount
 from app.core.groups.filters import FilterMark, apply_filters
 from app.core.groups.length import position_of_too_long
 from app.core.model import LaneId
-from app.core.runs.capacity import NO_LIMIT
+from app.core.runs.capacity import FULL, NO_LIMIT
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.services.history.recorder import HistoryRecorder
@@ -136,9 +136,10 @@ class Admission:
                 room = await self._capacity.room(run, context, lanes) if submission.limited else NO_LIMIT
                 placed = PlacedGroups(context, groups, placements, room, submission.account)
                 outcomes = await self._commits.commit(run, placed)
-            except QueueFull:
+            except QueueFull as error:
                 if room == NO_LIMIT or not await self._capacity.check_again(run):
-                    raise
+                    said = self._capacity.full_of_oversized(run, context.policy) if room == FULL else None
+                    raise (error if said is None else QueueFull(said)) from None
                 continue  # the remembered state may be outdated
             except StoreFull:
                 if has_evicted or not await self._eviction.evict_if_full():

@@ -12,7 +12,8 @@ from app.core.environments.full_queue import FullQueue
 from app.core.environments.reused_readings import reuse_for_s
 from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, LaneId
-from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, limits_for, reached_limit
+from app.core.runs.capacity import FULL, NO_LIMIT, AdmissionLimits, WaitingGroups, limits_for, reached_limit
+from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.services.threads import MANY_LANES, in_thread_if
 from app.store.groups.admission_context import AdmissionContext
@@ -62,10 +63,13 @@ class RunCapacity:
             or ((check.oversized.groups or check.full or _any_oversized(check, lanes)) and _is_old(check))
         ):
             check = await self._check(run)
-        brings_oversized = _any_oversized(check, lanes)
-        if check.full is not None and not brings_oversized and any(map(check.full.takes, set(lanes))):
+        fitting = {lane for lane in lanes if not _is_oversized(check, lane)}
+        brings_oversized = not fitting.issuperset(lanes)
+        if brings_oversized and reached_limit(policy, check.oversized) is not None:
+            return FULL
+        if check.full is not None and (not fitting or any(map(check.full.takes, fitting))):
             return AdmissionLimits(max_groups=check.waiting.groups + 1)  # the next submission, if no other was faster
-        return limits_for(policy, check.oversized, brings_oversized=brings_oversized)
+        return limits_for(policy, check.oversized)
 
     def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
         """Record that groups of these lanes were admitted."""
@@ -81,17 +85,26 @@ class RunCapacity:
         await self._check(run)
         return True
 
+    def full_of_oversized(self, run: str, policy: Policy) -> str | None:
+        """Return the limit that groups which fit no batch have reached by the last check, with what to do, or None."""
+        check = self._checks.get(run)
+        limit = None if check is None else reached_limit(policy, check.oversized)
+        no_room = "is reached by groups that fit no batch, so there is no room for this one"
+        return limit and f"{limit} of the run {no_room}: send smaller groups, or delete those that wait"
+
     async def reached(self, run: str, view: RunView) -> str | None:
         """Return the limit for which a run refuses groups, with its value; None if it refuses none."""
         waiting = _waiting(view)
         if view.config is None or reached_limit(view.policy, waiting) is None:
             return None
-        oversized = await self._oversized(run, view)
+        oversized, reached = await self._oversized(run, view), []
         if (limit := reached_limit(view.policy, _without(waiting, oversized))) is not None:
             but = ", except those that a batch needs" if (await _full_queue(view)).needs_groups else ""
-            return f"{limit} is reached: groups are refused (`queue_full`){but}"
-        limit = reached_limit(view.policy, oversized)
-        return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (`queue_full`)"
+            reached.append(f"{limit} is reached: groups are refused (`queue_full`){but}")
+        if (limit := reached_limit(view.policy, oversized)) is not None:
+            those = f"{limit} is reached by groups that fit no batch: more of them are refused (`queue_full`)"
+            reached.append(f"{those}, and with them what their workers send after them, until some are deleted")
+        return "; ".join(reached) or None
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""
@@ -140,7 +153,11 @@ def _without(waiting: WaitingGroups, oversized: WaitingGroups) -> WaitingGroups:
 
 
 def _any_oversized(check: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:
-    return any(is_oversized(lane, check.batch_size, check.bounds) for lane in lanes)
+    return any(_is_oversized(check, lane) for lane in lanes)
+
+
+def _is_oversized(check: _CapacityCheck, lane: LaneId) -> bool:
+    return is_oversized(lane, check.batch_size, check.bounds)
 
 
 def _is_old(check: _CapacityCheck) -> bool:
