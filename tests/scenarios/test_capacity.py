@@ -81,7 +81,7 @@ async def test_groups_that_fit_no_batch_leave_room_for_others(client: httpx.Asyn
     await trained(client)
 
 
-async def test_a_full_queue_takes_what_a_batch_needs_from_a_worker_that_first_sends_a_group_that_fits_none(
+async def test_a_full_queue_takes_what_a_batch_needs_behind_a_group_that_fits_none(
     client: httpx.AsyncClient,
 ) -> None:
     """A worker sends its groups in order, some of them together. The trainer waited for those behind it forever."""

@@ -11,7 +11,6 @@ from app.core.environments.shares import (
     supplies_of,
     usable_groups,
 )
-from app.core.groups.filters import Arrived
 from app.core.model import MOST_HINTS, Bounds, Lane, Naming, NotReady, by_number, environment_key, environment_of
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing
 from app.core.ranks.sharding import Undivided
@@ -74,25 +73,6 @@ def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collectio
     if last is None or last.batch_id != batch_id or (batch_id is None and last.group_id not in group_ids):
         return None
     return NotReady(Blocker.CANNOT_BE_DIVIDED, last.detail)
-
-
-def with_filtered(why: NotReady, arrived: Arrived, view: QueueView) -> NotReady:
-    """Add how many of the latest groups filters dropped, and how many of them of environments that batches wait for.
-
-    Args:
-        why: Why there is no batch.
-        arrived: The latest groups.
-        view: The run.
-    """
-    if not arrived.filtered:
-        return why
-    lacking = {key: arrived.filtered_of[key] for key in why.missing_by_environment if key in arrived.filtered_of}
-    if not lacking:
-        return why.adding(str(arrived))
-    whose = listed([f"{groups} of {view.named(key)}" for key, groups in lacking.items()])
-    settings = listed([f"filter_{name}" for name in arrived.filtered])
-    waits = " or set relax_scarce_after_s" if view.policy.relax_scarce_after_s is None else ""
-    return why.adding(f"{arrived}. Of these, {whose}: change {settings}{waits}")
 
 
 def explain(

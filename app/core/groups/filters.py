@@ -22,7 +22,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from app.core.model import Naming, NotReady
 from app.core.runs.settings import Policy
+from app.core.wording import listed
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter
 from lachesis.wire.states import FilterName
 
@@ -135,3 +137,23 @@ def arrived_since(before: Arrived, now: Arrived) -> Arrived:
     of = {key: count - before.filtered_of.get(key, 0) for key, count in now.filtered_of.items()}
     groups, lately = now.groups - before.groups, {reason: count for reason, count in filtered.items() if count}
     return Arrived(groups, lately, {key: count for key, count in of.items() if count > 0})
+
+
+def with_filtered(why: NotReady, arrived: Arrived, policy: Policy, named: Naming) -> NotReady:
+    """Add how many of the latest groups filters dropped, and how many of them of environments that batches wait for.
+
+    Args:
+        why: Why there is no batch.
+        arrived: The latest groups.
+        policy: What the run does with groups.
+        named: What the sentence calls environments.
+    """
+    if not arrived.filtered:
+        return why
+    lacking = {key: arrived.filtered_of[key] for key in why.missing_by_environment if key in arrived.filtered_of}
+    if not lacking:
+        return why.adding(str(arrived))
+    whose = listed([f"{groups} of {named(key)}" for key, groups in lacking.items()])
+    settings = listed([f"filter_{name}" for name in arrived.filtered])
+    waits = " or set relax_scarce_after_s" if policy.relax_scarce_after_s is None else ""
+    return why.adding(f"{arrived}. Of these, {whose}: change {settings}{waits}")

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import old_groups, refusal_of, undivided, with_filtered
+from app.core.batches.diagnosis import old_groups, refusal_of, undivided
 from app.core.batches.forecast import expected_s
 from app.core.batches.planning import Decision
 from app.core.environments.granting import Demand
-from app.core.groups.filters import Arrived
+from app.core.groups.filters import Arrived, with_filtered
 from app.core.model import NotReady
 from app.core.ranks.requests import awaiting
 from app.core.runs.settings import RunConfig
@@ -122,7 +122,7 @@ class Diagnostics:
         """Add why there is no plan, who causes it, and when there should be one."""
         view, why = ready.view, decision.not_ready
         assert why is not None, "a decision has one or the other"  # noqa: S101
-        why = awaiting(with_filtered(why, ready.arrived, view), view.leases)
+        why = awaiting(with_filtered(why, ready.arrived, view.policy, view.named), view.leases)
         fresh_fraction = view.policy.fresh_fraction
         if fresh_fraction < 1 and not await self._buffers.takes_groups(run):
             idle = f"fresh_fraction is {fresh_fraction}, but no replay buffer takes groups to fill batches up"

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import with_filtered
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
+from app.core.groups.filters import with_filtered
 from app.core.model import BatchPlan, Lane, NotReady, heads_in, sequences_in
 from app.core.ranks.requests import awaiting
 from app.core.ranks.sharding import Undivided, recorded
@@ -204,7 +204,7 @@ class BatchFormation:
         """Return why there is no plan, with the groups that filters dropped and the ranks still missing."""
         why = decision.not_ready
         assert why is not None, "a decision has one or the other"  # noqa: S101
-        why = with_filtered(why, self._arrivals.last_noted(run), view)
+        why = with_filtered(why, self._arrivals.last_noted(run), view.policy, view.named)
         return why if request.shard_request is None else awaiting(why, view.leases)
 
     async def _rebalance(self, run: str, view: QueueView, request: BatchRequest, planned: Planned) -> Planned:

@@ -9,9 +9,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.core.groups.filters import Arrived, FilterMark, apply_filters, are_equal, arrived_since, pass_rate
+from app.core.groups.filters import (
+    Arrived,
+    FilterMark,
+    apply_filters,
+    are_equal,
+    arrived_since,
+    pass_rate,
+    with_filtered,
+)
+from app.core.model import NotReady, by_number
 from app.core.runs.counters import Starvation
 from app.core.runs.settings import Policy
+from lachesis.wire.blockers import Blocker
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from tests.properties import examples
 
@@ -175,3 +185,16 @@ def test_starvation_alarms_once_it_has_the_sequences_of_so_many_batches(
     sequences: int, after: int | None, alarms: bool
 ) -> None:
     assert Starvation(0, sequences).alarms(4, after) is alarms
+
+
+def test_the_reason_says_that_filters_drop_groups_of_an_environment_that_batches_wait_for() -> None:
+    short = NotReady(Blocker.MINIMUM_SHORT, "short", 4, {0: 4})
+    assert with_filtered(short, Arrived(9), Policy(), by_number) == short
+    told = "short; filters dropped 5 of the last 9 groups (56 %): pass_rate 5"
+    of_other = Arrived(9, {"pass_rate": 5}, {1: 5})
+    assert with_filtered(short, of_other, Policy(), by_number).detail == told
+    of_both = Arrived(9, {"pass_rate": 5}, {0: 3, 1: 2})
+    told += ". Of these, 3 of environment 0: change filter_pass_rate"
+    assert with_filtered(short, of_both, Policy(), by_number).detail == f"{told} or set relax_scarce_after_s"
+    relaxing = Policy(relax_scarce_after_s=5.0)
+    assert with_filtered(short, of_both, relaxing, by_number).detail == told
