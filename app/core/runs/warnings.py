@@ -14,6 +14,7 @@ from app.core.numeric.subset_sum import ever_reachable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
 from app.core.wording import MOST_NAMED, listed
+from lachesis.wire.printable import counted
 
 Sizes = Mapping[int | None, Collection[int]]
 """Sizes of groups, in sequences, that each environment (None: none) declared or has queued."""
@@ -27,6 +28,7 @@ class WarningKind(StrEnum):
     MINIMUMS_ABOVE_ONE = "minimums_above_one"
     SEQUENCES_TOO_LONG = "sequences_too_long"
     NEVER_TAKEN = "never_taken"
+    NO_ROOM_BESIDE_MINIMUMS = "no_room_beside_minimums"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def warnings_of(view: RunView) -> tuple[RunWarning, ...]:
         minimums_above_one(live.shares, view.named),
         _sequences_too_long(view),
         never_taken(batch_size, view),
+        no_room_beside_minimums(batch_size, view),
     )
     return tuple(warning for warning in found if warning is not None)
 
@@ -189,6 +192,36 @@ def never_taken(batch_size: int, view: RunView) -> RunWarning | None:
         "Give them a min_share, send groups of other sizes, or raise max_staleness or max_age_s"
     )
     return RunWarning(WarningKind.NEVER_TAKEN, detail, tuple(sorted(too_old)))
+
+
+def no_room_beside_minimums(batch_size: int, view: RunView) -> RunWarning | None:
+    """Warn of queued groups that fit into a batch, and do not fit beside the minimums of live environments.
+
+    Most are of an environment that has left. They wait as long as these minimums count. A batch with replayed groups
+    has other minimums of its fresh part, so there is no warning.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        view: The run.
+    """
+    if view.policy.fresh_fraction < 1:
+        return None
+    promised = {key: bound.minimum for key, bound in view.bounds.items() if bound.minimum}
+    room, waiting = batch_size - sum(promised.values()), Counter[int | None]()
+    for (key, size), groups in view.fitting_lanes.items():
+        if size > room and key not in promised:
+            waiting[key] += groups
+    if not waiting:
+        return None
+    which = [
+        f"{counted(waiting[key], 'group')} {'without an environment' if key is None else f'of {view.named(key)}'}"
+        for key in _ordered(waiting)
+    ]
+    detail = (
+        f"the minimum shares of live environments leave {room} of {counted(batch_size, 'sequence')} in a batch, so "
+        f"these groups wait: {listed(which)}. Lower a min_share, or delete these groups"
+    )
+    return RunWarning(WarningKind.NO_ROOM_BESIDE_MINIMUMS, detail, _ordered(waiting))
 
 
 def _sizes_must_fit(view: RunView) -> bool:

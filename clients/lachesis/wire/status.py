@@ -20,7 +20,8 @@ class Warned(_StatusModel):
 
     kind: str = Field(
         description=(
-            "`groups_too_large`, `sizes_do_not_fit`, `minimums_above_one`, `sequences_too_long` or `never_taken`."
+            "`groups_too_large`, `sizes_do_not_fit`, `minimums_above_one`, `sequences_too_long`, `never_taken` or "
+            "`no_room_beside_minimums`."
         )
     )
     detail: str = Field(description="What is wrong, with the values in it, and what to do.")

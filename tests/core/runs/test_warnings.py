@@ -126,6 +126,8 @@ def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> Non
         "Atropos). Send shorter sequences or raise the limit",
         "no batch ever took a group of these environments, and their groups became too old: 5 groups of environment "
         "0 (env0_0). Give them a min_share, send groups of other sizes, or raise max_staleness or max_age_s",
+        "the minimum shares of live environments leave 0 of 8 sequences in a batch, so these groups wait: 1 group "
+        "without an environment. Lower a min_share, or delete these groups",
     ]
 
 
@@ -207,6 +209,25 @@ def test_an_environment_is_not_named_if_no_batch_formed_since_it_joined() -> Non
     assert never_taken_of(replace(view, last_batch_ms=None)) == []
     assert never_taken_of(replace(late, last_batch_ms=4)) == []
     assert never_taken_of(replace(late, last_batch_ms=6)) == [(0,)]
+
+
+def test_groups_of_an_environment_that_left_may_have_no_room_beside_the_minimums_of_others() -> None:
+    """Two minimums of a half fill a batch of 8. The groups take room in the queue, and no batch takes them."""
+    environments = {0: environment(0, left_ms=0), 1: environment(1, 4, 0.5), 2: environment(2, 4, 0.5)}
+    view = replace(BEGUN, environments=environments, lanes={(0, 2): 3, (1, 4): 1, (None, 1): 1, (0, 9): 1})
+
+    def found(now: RunView) -> list[str]:
+        return [one.detail for one in warnings_of(now) if one.kind is WarningKind.NO_ROOM_BESIDE_MINIMUMS]
+
+    assert found(view) == [
+        "the minimum shares of live environments leave 0 of 8 sequences in a batch, so these groups wait: 1 group "
+        "without an environment, 3 groups of environment 0 (env0_0). Lower a min_share, or delete these groups"
+    ]
+    lower = replace(view, environments={**environments, 2: environment(2, 4, 0.25)})
+    assert found(lower) == []
+    assert found(replace(lower, lanes={(0, 3): 1}))[0].count("leave 2 of 8 sequences") == 1
+    assert found(replace(lower, lanes={(1, 5): 1})) == [], "it has a minimum of its own: minimums are relaxed for it"
+    assert found(replace(view, policy=Policy(fresh_fraction=0.5))) == []
 
 
 def test_a_warning_about_many_environments_names_some() -> None:
