@@ -352,13 +352,13 @@ def _unfit_sizes(
 ) -> dict[int, int]:
     """Return the sizes of last groups that fit no batch, of environments that declare a size which fits.
 
+    Those without such groups in the queue are left out: to delete the groups gives them their credits back.
     Their running groups are expected to have these sizes, too.
     """
     return {
-        key: sent.last_size
-        for key, sent in view.sent.items()
-        if key in alive
-        and is_oversized((key, sent.last_size), batch_size, limits)
+        key: view.sent[key].last_size
+        for key in view.oversized_senders & view.sent.keys() & alive.keys()
+        if is_oversized((key, view.sent[key].last_size), batch_size, limits)
         and not is_oversized((key, alive[key].group_size), batch_size, limits)
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from app.core.batches.leases import Lease
 from app.core.environments.live import LiveEnvironments, live
@@ -124,6 +125,15 @@ class QueueView:
         return environment.alive(self.clock_ms, self.environment_ttl_ms)
 
     @property
+    def oversized_senders(self) -> frozenset[int]:
+        """The environments with waiting groups that can never enter a batch."""
+        batch_size, maximums = self.batch_size, self.live.maximums(self.batch_size)
+        waiting = chain(self.lanes, self.buffers)
+        return frozenset(
+            lane[0] for lane in waiting if lane[0] is not None and is_oversized(lane, batch_size, maximums)
+        )
+
+    @property
     def fitting_lanes(self) -> Mapping[LaneId, int]:
         """The queued groups that can enter a batch, by lane. Before the batch size is known, these are all."""
         if self.config is None:
@@ -139,7 +149,7 @@ class DemandView(QueueView):
 
     Attributes:
         running: Groups that the live members of each environment have started and not submitted.
-        sent: What environments have sent.
+        sent: What environments have sent: those of `oversized_senders` at least.
     """
 
     running: Mapping[int, int] = field(default_factory=dict)

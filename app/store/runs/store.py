@@ -28,6 +28,7 @@ from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
 from app.store.runs.lease_codec import lease_text, stored_text
 from app.store.runs.removal import hash_token, part_commands, reset_command
+from app.store.runs.senders import with_sent
 from app.store.runs.tick import NO_TICK, LastTick, PendingHeartbeats, Tick
 from app.store.runs.view import (
     Activity,
@@ -35,11 +36,9 @@ from app.store.runs.view import (
     RunSummary,
     activity_commands,
     count_commands,
-    demand_commands,
     queue_commands,
     read_activity,
     read_counts,
-    read_demand,
     read_numbers,
     read_queue,
     read_summary,
@@ -113,18 +112,17 @@ class RunStore:
         """
         commands = []
         for keys in map(RunKeys, runs):
-            commands += [*queue_commands(keys), *activity_commands(keys), *demand_commands(keys)]
+            commands += [*queue_commands(keys), *activity_commands(keys), ("HGETALL", keys.running)]
             commands += count_commands(keys)
         replies = iter(await self._connection.pipeline(commands))
         views = {}
         for run in runs:
             queue = QueueReplies._make(islice(replies, len(QueueReplies._fields)))
-            seen, members, running, sent, *counts = islice(replies, 8)
+            seen, members, running, *counts = islice(replies, 8)
             records = await self.records.of(run, queue.epoch, queue.environments)
             with reading(run):
-                environments = _joined(records, read_activity(seen, members))
-                rest = read_demand(running, sent) | read_counts(*counts)
-                views[run] = RunView(**self._fields(queue, environments), **rest)
+                environments, rest = _joined(records, read_activity(seen, members)), read_counts(*counts)
+                views[run] = RunView(**self._fields(queue, environments), running=read_numbers(running), **rest)
         return views
 
     async def queue(self, run: str, *, shared: bool = True) -> QueueView:
@@ -180,14 +178,14 @@ class RunStore:
         """
         keys = RunKeys(run)
         started: Command = ("HGETALL", keys.started)  # first: a group that is started in between counts twice
-        commands = [started, *queue_commands(keys), *activity_commands(keys), *demand_commands(keys)]
-        before, *queued, seen, members, running, sent = await self._connection.pipeline(commands)
+        commands = [started, *queue_commands(keys), *activity_commands(keys), ("HGETALL", keys.running)]
+        before, *queued, seen, members, running = await self._connection.pipeline(commands)
         queue = QueueReplies._make(queued)
         records = await self.records.of(run, queue.epoch, queue.environments)
         with reading(run):
             environments = _joined(records, read_activity(seen, members))
-            view = DemandView(**self._fields(queue, environments), **read_demand(running, sent))
-            return view, read_numbers(before)
+            view = DemandView(**self._fields(queue, environments), running=read_numbers(running))
+            return await with_sent(self._connection, keys, view), read_numbers(before)
 
     async def existing(self, run: str, *, shared: bool = True) -> QueueView:
         """Read a run that was created, or that a trainer has registered with, as `queue` does.

@@ -54,7 +54,7 @@ def activity_commands(keys: RunKeys) -> list[Command]:
 
 def count_commands(keys: RunKeys) -> list[Command]:
     """Return the commands whose replies `read_counts` reads."""
-    return [("HGETALL", key) for key in (keys.served, keys.dropped, keys.ledger, keys.starvation)]
+    return [("HGETALL", key) for key in (keys.served, keys.dropped, keys.ledger, keys.sent, keys.starvation)]
 
 
 Hash = Mapping[bytes, bytes]
@@ -103,22 +103,13 @@ def read_numbers(by_environment: Hash) -> dict[int, int]:
     return {int(key): int(value) for key, value in by_environment.items()}
 
 
-def demand_commands(keys: RunKeys) -> list[Command]:
-    """Return the commands whose replies `read_demand` reads."""
-    return [("HGETALL", keys.running), ("HGETALL", keys.sent)]
-
-
-def read_demand(running: Hash, sent: Hash) -> dict[str, Any]:
-    """Read what Redis answered to `demand_commands`, by field of `DemandView`."""
-    return {"running": read_numbers(running), "sent": {int(key): parse_sent(text) for key, text in sent.items()}}
-
-
-def read_counts(served: Hash, dropped: Hash, ledger: Hash, starvation: Hash) -> dict[str, Any]:
+def read_counts(served: Hash, dropped: Hash, ledger: Hash, sent: Hash, starvation: Hash) -> dict[str, Any]:
     """Read what Redis answered to `count_commands`, by field of `RunView`."""
     return {
         "served": {_environment(key): int(count) for key, count in served.items()},
         "dropped": _by_state(dropped),
         "tokens": _by_state(ledger),
+        "sent": {int(key): parse_sent(text) for key, text in sent.items()},
         "starvation": parse_starvation(_texts(starvation)),
     }
 

@@ -25,7 +25,7 @@ shares = st.none() | st.sampled_from((0.25, 0.5, 1.0))
 moments = st.none() | st.sampled_from((0, NOW_MS - TTL_MS, NOW_MS - 1))
 ids = st.integers(0, 4)
 counts = st.integers(0, 6)
-lanes = st.dictionaries(st.tuples(st.none() | ids, st.integers(1, 5)), counts, max_size=6)
+lanes = st.dictionaries(st.tuples(st.none() | ids, st.integers(1, 9)), counts, max_size=6)
 
 
 @st.composite

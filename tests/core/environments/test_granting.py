@@ -208,24 +208,27 @@ def test_who_sends_groups_that_fit_no_batch_may_start_one_at_a_time() -> None:
         "its last group has 24 sequences, and it may have at most 8 of a batch: until a group fits, it may start one "
         "at a time, at most one every 10 s"
     )
-    must = Demand("run", replace(tried, lanes={})).who_must_act()
+    must = Demand("run", replace(tried, lanes={(0, 24): 9})).who_must_act()
     assert must == "environment 0 (env0_0) must make 2 groups of 4"
     fits = replace(view, sent={0: Sent(1, 4, 28)})
     assert Demand("run", fits).of(0).groups == 7, "four batches ahead"
+    assert Demand("run", replace(tried, lanes={})).of(0).groups == 8, "its groups were deleted"
     larger = RunConfig(batch_size=24, max_token_len=8, num_steps=1)
-    assert Demand("run", replace(tried, config=larger, lanes={})).of(0).groups == 24, "its groups fit a larger batch"
+    assert Demand("run", replace(tried, config=larger, lanes={(0, 24): 1})).of(0).groups == 18, (
+        "its groups fit a larger batch"
+    )
 
 
 def test_others_make_the_part_of_an_environment_whose_groups_fit_no_batch() -> None:
     """Its running groups are not expected to fit either. It is asked for no group that completes a batch."""
     sent = {0: Sent(0, 24, 24)}
     environments = {0: environment(0, weight=2.0), 1: environment(1)}
-    view = replace(EMPTY, policy=Policy(max_staleness=0), environments=environments, running={0: 1})
+    view = replace(EMPTY, policy=Policy(max_staleness=0), environments=environments, running={0: 1}, lanes={(0, 24): 1})
     assert Demand("run", view).of(1).groups == 1
     assert Demand("run", replace(view, sent=sent)).of(1).groups == 2
-    completing = replace(view, sent=sent, lanes={(1, 3): 2, (1, 1): 2})
+    completing = replace(view, sent=sent, lanes={(0, 24): 1, (1, 3): 2, (1, 1): 2})
     assert Demand("run", completing).of(1).groups == 0, "these groups are a batch"
-    completing = replace(completing, lanes={(1, 3): 4})
+    completing = replace(completing, lanes={(0, 24): 1, (1, 3): 4})
     assert Demand("run", completing).who_must_act() == "environment 1 (env1_0) must make 2 groups of 4"
     assert Demand("run", completing).of(1).groups == 2
 
