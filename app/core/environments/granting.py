@@ -24,7 +24,7 @@ _MOST_UNCERTAIN = 2
 """Limit of an environment's queued, leased and running sequences, in horizons. Above it, the run asks the environment
 only for groups of its declared size."""
 
-TRIAL_PAUSE_MS = 10_000
+TRIAL_PAUSE_MS = 1_000
 """How long an environment whose last group fits no batch waits before it may start the next one, milliseconds."""
 
 NO_ENVIRONMENT = "no environment has joined"
@@ -166,7 +166,7 @@ class Demand:
         limit = limit_of(caller, self._batch_size, self._limits)
         reason = (
             f"its last group has {self._unfit[caller]} sequences, and it may have at most {limit} of a batch: until a "
-            f"group fits, it may start one at a time, at most one every {TRIAL_PAUSE_MS // 1000} s"
+            f"group fits, it may start one at a time, at most one every {TRIAL_PAUSE_MS / 1000:g} s"
         )
         is_due = self.view.clock_ms - self.view.sent[caller].last_ms >= TRIAL_PAUSE_MS
         groups = 1 if is_due and not running else 0

@@ -206,7 +206,7 @@ def test_who_sends_groups_that_fit_no_batch_may_start_one_at_a_time() -> None:
     assert Demand("run", replace(tried, policy=Policy(intake_paused=True))).of(0).groups == 0
     assert Demand("run", tried).of(0).credit.reason == (
         "its last group has 24 sequences, and it may have at most 8 of a batch: until a group fits, it may start one "
-        "at a time, at most one every 10 s"
+        "at a time, at most one every 1 s"
     )
     must = Demand("run", replace(tried, lanes={(0, 24): 9})).who_must_act()
     assert must == "environment 0 (env0_0) must make 2 groups of 4"
