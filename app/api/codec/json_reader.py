@@ -48,7 +48,7 @@ _MANY_KEYS = 32  # a proxy finds a key by scanning, so an object with more keys 
 _MOST_COMPARED = 80  # characters of an unknown name
 _MAX_WIDE_BYTES = 16 * 1024 * 1024  # the largest such object
 _PLAIN = (str, int, type(None))
-_PLAIN_TYPES = {str, int, bool, type(None)}
+_PLAIN_TYPES = {*_PLAIN, bool}
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from app.core.model import Naming, NotReady
-from app.core.runs.settings import Policy
+from app.core.runs.settings import Policy, settings_to_change
 from app.core.wording import listed
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter
 from lachesis.wire.states import FilterName
@@ -154,6 +154,4 @@ def with_filtered(why: NotReady, arrived: Arrived, policy: Policy, named: Naming
     if not lacking:
         return why.adding(str(arrived))
     whose = listed([f"{groups} of {named(key)}" for key, groups in lacking.items()])
-    settings = listed([f"filter_{name}" for name in arrived.filtered])
-    waits = " or set relax_scarce_after_s" if policy.relax_scarce_after_s is None else ""
-    return why.adding(f"{arrived}. Of these, {whose}: change {settings}{waits}")
+    return why.adding(f"{arrived}. Of these, {whose}: change {settings_to_change(arrived.filtered, policy)}")

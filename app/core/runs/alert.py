@@ -4,18 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.environments.scarcity import alarming, relaxed_in_ms
+from app.core.runs.settings import DROPPING_SETTINGS, settings_to_change
 from app.core.runs.view import RunView
 from app.core.wording import listed
-from lachesis.wire.states import FILTERS
-
-_SETTINGS: Mapping[str, str] = {
-    "stale": "max_staleness",
-    "expired": "max_age_s",
-    "future_version": "future_versions",
-    "too_long": "max_sequence_tokens",
-    **{name: f"filter_{name}" for name in FILTERS},
-}
-"""The setting of the run that drops groups, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +96,10 @@ def _dropped(view: RunView, key: int, since_ms: int) -> str:
     if key not in view.sent or view.sent[key].last_ms < since_ms:
         return ""
     counts = {reason: count for (reason, of), count in sorted(view.dropped.items(), key=str) if of == key and count}
-    by_settings = {reason: count for reason, count in counts.items() if reason in _SETTINGS}
+    by_settings = {reason: count for reason, count in counts.items() if reason in DROPPING_SETTINGS}
     if not by_settings:
         return ""
     which = listed([f"{reason} {count}" for reason, count in by_settings.items()])
-    settings = listed([_SETTINGS[reason] for reason in by_settings])
-    waits = " or set relax_scarce_after_s" if view.policy.relax_scarce_after_s is None else ""
+    change = settings_to_change(by_settings, view.policy)
     kept = f"The run has queued {view.sent[key].sequences} of its sequences so far"
-    return f". {kept}, and dropped {sum(by_settings.values())} of its groups: {which}. Change {settings}{waits}"
+    return f". {kept}, and dropped {sum(by_settings.values())} of its groups: {which}. Change {change}"

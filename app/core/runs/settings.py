@@ -1,12 +1,24 @@
 """Define the settings of a run as the rules read them."""
 
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from app.core.wording import listed
 from lachesis.wire.filters import RunFilters
 from lachesis.wire.runs import AtroposSettings, BatchSize, RunSettings
+from lachesis.wire.states import FILTERS
 
 SHORTEST_MEMORY_MS = 120_000
 """How long a run remembers a request at least, milliseconds of run clock: as long as its client may repeat it."""
+
+DROPPING_SETTINGS: Mapping[str, str] = {
+    "stale": "max_staleness",
+    "expired": "max_age_s",
+    "future_version": "future_versions",
+    "too_long": "max_sequence_tokens",
+    **{name: f"filter_{name}" for name in FILTERS},
+}
+"""The setting of the run that drops groups, by reason."""
 
 
 class RunConfig(AtroposSettings):
@@ -58,3 +70,9 @@ def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:
     if policy.max_sequence_tokens is not None:
         return policy.max_sequence_tokens
     return config.max_token_len if config is not None and config.max_token_len > 0 else None
+
+
+def settings_to_change(reasons: Iterable[str], policy: Policy) -> str:
+    """Name the settings to change if batches wait for groups that the run drops for these reasons."""
+    dropping = listed([DROPPING_SETTINGS[reason] for reason in reasons])
+    return dropping if policy.relax_scarce_after_s is not None else f"{dropping} or set relax_scarce_after_s"
