@@ -16,9 +16,8 @@ from app.api.codec.atropos_batch import column_rows, merged
 from app.api.codec.group_details import NATIVE_DETAILS, present
 from app.api.codec.json_reader import ARRAYS, members, minified, parse_json
 from app.api.http.bodies.content_budget import ContentShare
-from app.api.http.connection.client_connection import SLOW_S
 from app.api.http.negotiation import accepts_binary, accepts_compact
-from app.api.http.replies import WatchedReply, streamed, varied_by_accept
+from app.api.http.replies import budgeted_reply, streamed, varied_by_accept
 from app.core.groups.advantages import relative_advantages
 from app.core.groups.annotations import tensor_of
 from app.services.groups.contents import KeptContents
@@ -181,9 +180,7 @@ async def content_reply(
         if binary:
             whole = await asyncio.to_thread(_blob, request, kept.payload, chosen, added, part is None)
             share.settle(len(whole))
-            return WatchedReply(
-                [whole], {"Vary": "Accept"}, share.release, share.release, media_type=SAFETENSORS, slow_s=SLOW_S
-            )
+            return budgeted_reply([whole], varied_by_accept({}), share, SAFETENSORS)
         advantages = relative_advantages(group.columns["scores"].values).tolist()
     except InvalidField:
         raise
@@ -205,7 +202,7 @@ async def content_reply(
     parts = await asyncio.to_thread(in_json, own, chosen, added, kept.facts.version_in_force, token_text)
     share.settle(len(kept.payload) + sum(map(len, parts)))
     body, headers = await streamed(request, iter(parts))
-    return WatchedReply(body, varied_by_accept(headers), share.release, share.release, slow_s=SLOW_S)
+    return budgeted_reply(body, varied_by_accept(headers), share)
 
 
 async def annotations_reply(request: Request, group: str, found: Annotations, share: ContentShare) -> Response:
@@ -217,7 +214,7 @@ async def annotations_reply(request: Request, group: str, found: Annotations, sh
     text = await asyncio.to_thread(annotations_json, group, found)
     share.settle(len(text))
     body, headers = await streamed(request, iter([text]))
-    return WatchedReply(body, headers, share.release, share.release, slow_s=SLOW_S)
+    return budgeted_reply(body, headers, share)
 
 
 def _parts_of(annotations: Mapping[str, Ragged], part: Part) -> dict[str, Ragged]:

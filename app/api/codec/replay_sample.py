@@ -8,8 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from app.api.http.bodies.content_budget import ContentShare
-from app.api.http.connection.client_connection import SLOW_S
-from app.api.http.replies import WatchedReply, compressed, varied_by_accept, waiting_header
+from app.api.http.replies import WatchedReply, budgeted_reply, compressed, varied_by_accept, waiting_header
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers
 from app.services.replay.request import ReplaySample, SampledFragment
@@ -59,7 +58,7 @@ def fragment_reply(fragment: FragmentRecord, payload: bytes, share: ContentShare
     """
     whole = _in_full(fragment, payload)
     share.settle(len(whole))
-    return _content_reply([whole], share)
+    return budgeted_reply([whole], {}, share, SAFETENSORS)
 
 
 def fragments_reply(found: Sequence[tuple[FragmentRecord, bytes]], share: ContentShare) -> Response:
@@ -73,11 +72,8 @@ def fragments_reply(found: Sequence[tuple[FragmentRecord, bytes]], share: Conten
     share.settle(sum(map(len, whole.values())))
     payloads = [whole[fragment.fragment_id] for fragment, _ in found]
     described = [_fragment(fragment) for fragment, _ in found]
-    return _content_reply([_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads], share)
-
-
-def _content_reply(parts: Sequence[Buffer], share: ContentShare) -> Response:
-    return WatchedReply(parts, {}, share.release, share.release, media_type=SAFETENSORS, slow_s=SLOW_S)
+    head = _head(payloads, "fragments", {"fragments": json.dumps(described)})
+    return budgeted_reply([head, *payloads], {}, share, SAFETENSORS)
 
 
 async def taken_sample_reply(

@@ -10,8 +10,9 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
+from app.api.http.bodies.content_budget import ContentShare
 from app.api.http.compression import accepts_gzip, compress_if_accepted, gzipped
-from app.api.http.connection.client_connection import ClientConnection, connection_of
+from app.api.http.connection.client_connection import SLOW_S, ClientConnection, connection_of
 from app.tuning import return_memory
 from lachesis.wire.blob import Buffer
 
@@ -249,6 +250,13 @@ class WatchedReply(Response):
         if not lost.is_set():
             await self._in_time(send({"type": "http.response.body", "body": b"", "more_body": False}), lost, connection)
         return written_bytes
+
+
+def budgeted_reply(
+    body: Body, headers: dict[str, str], share: ContentShare, media_type: str = "application/json"
+) -> WatchedReply:
+    """Build a reply that holds ``share`` until it has left this process or broken off. It drops slow clients."""
+    return WatchedReply(body, headers, share.release, share.release, media_type=media_type, slow_s=SLOW_S)
 
 
 async def _each(parts: Iterator[Buffer]) -> AsyncIterator[Buffer]:

@@ -9,8 +9,7 @@ from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import batch_json, group_json
 from app.api.http.bodies.content_budget import ContentBudget
-from app.api.http.connection.client_connection import SLOW_S
-from app.api.http.replies import WatchedReply, model_reply, streamed, waiting_header
+from app.api.http.replies import WatchedReply, budgeted_reply, model_reply, streamed, waiting_header
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
@@ -95,7 +94,7 @@ async def example_reply(request: Request, groups: GroupContentReader, contents: 
         text = await asyncio.to_thread(group_json, payload)
         share.settle(len(text))
         body, headers = await streamed(request, iter([text]))
-        return WatchedReply(body, headers, share.release, share.release, slow_s=SLOW_S)
+        return budgeted_reply(body, headers, share)
 
 
 def registration_reply(
