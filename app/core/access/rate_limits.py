@@ -10,7 +10,7 @@ Source: ITU-T Recommendation I.371, annex A: virtual scheduling.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from lachesis.wire.limits import BURST_S, QueueLimitSettings, RateLimitSettings, RunLimitSettings
 
@@ -38,6 +38,14 @@ class LimitUse:
     used: float
 
 
+class LimitCost(NamedTuple):
+    """What a use costs of a limit: the limit's name and value, and the time that the use takes at exactly the limit."""
+
+    name: str
+    per_s: float
+    cost_us: int
+
+
 def limits_of(kind: type[_Limits], settings: _Limits) -> _Limits | None:
     """Return the limits among settings, which may have other fields, too. None means no limit."""
     limits = kind(**{name: getattr(settings, name) for name in kind.model_fields})
@@ -49,14 +57,11 @@ def named_limits(limits: RateLimitSettings) -> Iterator[tuple[str, float]]:
     return ((name, limit) for name in _RATES if (limit := getattr(limits, name)) is not None)
 
 
-def costs(limits: RateLimitSettings, use: Use) -> Iterator[tuple[str, float, int]]:
-    """Yield the name and the value of each limit that a use counts against, and its cost.
-
-    The cost is the time that the use takes at exactly the limit, microseconds, rounded up.
-    """
+def costs(limits: RateLimitSettings, use: Use) -> Iterator[LimitCost]:
+    """Yield the cost of a use for each limit that it counts against, rounded up."""
     for name, amount in zip(_RATES, (use.requests, use.bytes, use.groups), strict=True):
         if amount and (limit := getattr(limits, name)) is not None:
-            yield name, limit, ceil(1_000_000 * amount / limit)
+            yield LimitCost(name, limit, ceil(1_000_000 * amount / limit))
 
 
 def used(limits: RateLimitSettings, arrivals_us: Sequence[int], now_us: int) -> list[LimitUse]:

@@ -73,16 +73,14 @@ class Meter:
         return self._announced_bytes if counts_whole else min(1, self._announced_bytes)
 
     async def _count(self, uses: Sequence[tuple[Limited, Use]], *, happened: bool = False) -> None:
-        counted = [(one, *cost) for one, use in uses for cost in costs(one.limits, use)]
+        counted = [(one, cost) for one, use in uses for cost in costs(one.limits, use)]
         if not counted:
             return
-        waits_us = await self.store.count(
-            [(one.owner, name, limit, cost_us) for one, name, limit, cost_us in counted], happened=happened
-        )
+        waits_us = await self.store.count([(one.owner, cost) for one, cost in counted], happened=happened)
         longest_us = max(waits_us)
         if longest_us > 0:
-            one, name, limit, _ = counted[waits_us.index(longest_us)]
-            raise RateLimited(f"{one.name} has reached {name}={limit:g}", longest_us / _US)
+            one, cost = counted[waits_us.index(longest_us)]
+            raise RateLimited(f"{one.name} has reached {cost.name}={cost.per_s:g}", longest_us / _US)
 
 
 class RequestLimiter:

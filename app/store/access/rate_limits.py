@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from app.core.access.rate_limits import BURST_US, LimitUse, named_limits, used
+from app.core.access.rate_limits import BURST_US, LimitCost, LimitUse, named_limits, used
 from app.core.runs.capacity import WaitingGroups
 from app.store.access import scripts
 from app.store.redis.client import RedisClient
@@ -53,19 +53,18 @@ class LimitStore:
                 log.error("the limits of run %s cannot be read, so it has none: set them again", run)
         return generation, limits
 
-    async def count(self, costs: Sequence[tuple[str, str, float, int]], *, happened: bool = False) -> list[int]:
+    async def count(self, costs: Sequence[tuple[str, LimitCost]], *, happened: bool = False) -> list[int]:
         """Count a use against limits, all or none.
 
         Args:
-            costs: The owner of each limit (`of_run`, `Identity.owner`), its name and value, and the cost of the use,
-                microseconds.
+            costs: The owner of each limit (`of_run`, `Identity.owner`), and what the use costs of it.
             happened: Whether the use cannot wait, because it has happened already.
 
         Returns:
             How long the use must wait for each limit, microseconds. If it must wait, nothing was counted.
         """
-        keys = [self._keys.limit_use(owner, name, limit) for owner, name, limit, _ in costs]
-        costs_us = [cost for *_, cost in costs]
+        keys = [self._keys.limit_use(owner, cost.name, cost.per_s) for owner, cost in costs]
+        costs_us = [cost.cost_us for _, cost in costs]
         command = scripts.count_use(self._keys, arrivals=keys, burst_us=BURST_US, happened=happened, costs_us=costs_us)
         _, *waits_us = await self._connection.run(command)
         return [int(wait) for wait in waits_us]

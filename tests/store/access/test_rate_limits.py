@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from app.core.access.identity import owner_of_token
-from app.core.access.rate_limits import BURST_US
+from app.core.access.rate_limits import BURST_US, LimitCost
 from app.core.runs.capacity import WaitingGroups
 from app.core.runs.settings import Policy
 from app.store.access import scripts
@@ -85,10 +85,10 @@ async def test_what_is_used_expires_and_another_value_begins_unused(
     connection: RedisClient, redis_client: Redis
 ) -> None:
     store, owner = LimitStore(connection), owner_of_token("0" * 12)
-    assert await store.count([(owner, "max_groups_per_s", 1.0, 60_000_000)]) == [0]
-    (wait,) = await store.count([(owner, "max_groups_per_s", 1.0, 1_000_000)])
+    assert await store.count([(owner, LimitCost("max_groups_per_s", 1.0, 60_000_000))]) == [0]
+    (wait,) = await store.count([(owner, LimitCost("max_groups_per_s", 1.0, 1_000_000))])
     assert 0 < wait <= 59_000_000
-    assert await store.count([(owner, "max_groups_per_s", 2.0, 500_000)]) == [0]
+    assert await store.count([(owner, LimitCost("max_groups_per_s", 2.0, 500_000))]) == [0]
     for key in await redis_client.keys("lachesis:*:used:*"):
         assert 0 < await redis_client.pttl(key) <= 60_000
     ((slow,), (fast,), none) = await store.used(
@@ -110,7 +110,7 @@ async def test_a_use_that_was_written_in_the_future_does_not_count(
     await redis_client.set(KEYS.limit_use(of_run(RUN), "max_groups_per_s", 1.0), " ".join(map(str, words)))
     store = LimitStore(connection)
     ((limit,),) = await store.used([(of_run(RUN), RateLimitSettings(max_groups_per_s=1.0))])
-    (wait_us,) = await store.count([(of_run(RUN), "max_groups_per_s", 1.0, 1)])
+    (wait_us,) = await store.count([(of_run(RUN), LimitCost("max_groups_per_s", 1.0, 1))])
     assert [limit.used > 0, wait_us > 0] == [counts, counts]
 
 

@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.access.queue_limits import LimitedAccount
+from app.core.access.rate_limits import LimitCost
 from app.core.access.tokens import TokenRecord, TokenSecret
 from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.history.series import HistorySpan
@@ -91,7 +92,8 @@ async def test_the_table_lists_every_key_and_nothing_else(store: Store) -> None:
     await store.runs.reset(RUN, "token")
     await look()
     assert await AccessStore(store.connection).put(None, TOKEN)
-    assert await LimitStore(store.connection).count([(of_run(RUN), "max_requests_per_s", 1.0, 1_000_000)]) == [0]
+    cost = LimitCost("max_requests_per_s", 1.0, 1_000_000)
+    assert await LimitStore(store.connection).count([(of_run(RUN), cost)]) == [0]
     limited = Policy(max_requests_per_s=1)
     assert await store.runs.put(RUN, CONFIG, limited, (await store.view()).epoch)
     await look()
