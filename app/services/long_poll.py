@@ -26,7 +26,7 @@ from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from app.events import Caller, caller
 from app.services.turns import QueueTurn, Turns
@@ -35,6 +35,8 @@ from lachesis.wire.errors import LachesisError, StoreUnavailable, TooManyConflic
 
 Q = TypeVar("Q")
 R = TypeVar("R")
+_Q_contra = TypeVar("_Q_contra", contravariant=True)
+_R_co = TypeVar("_R_co", covariant=True)
 
 _REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: even many changes cost only a quarter of a core
 _SHORTEST_REST_S = 0.005
@@ -77,14 +79,28 @@ class AttemptLock:
                 raise
 
 
+class TryToServe(Protocol[_Q_contra, _R_co]):
+    """Tries to serve a request once."""
+
+    def __call__(
+        self, run: str, request: _Q_contra, ahead: Sequence[_Q_contra], /, *, compete: bool
+    ) -> Awaitable[_R_co | None]:
+        """Return what was asked for, or what is missing. None means that other requests or another process come first.
+
+        Args:
+            run: The run's name.
+            request: The request.
+            ahead: Earlier requests that wait. The attempt must not take their results.
+            compete: Whether to compete with other processes.
+        """
+
+
 @dataclass(frozen=True, kw_only=True)
 class WaitPolicy(Generic[Q, R]):
     """How requests ``Q`` of a run are served, with results ``R``.
 
     Attributes:
-        attempt: Tries to serve a request once. Its result has what was asked for, or says what is missing. None means
-            that other requests or another process come first. The third argument lists earlier requests that wait: the
-            attempt must not take their results. The fourth argument says whether to compete with other processes.
+        attempt: Tries to serve a request once.
         overtaking: Returns the positions of requests that can be served while the first request is blocked.
         found: Returns whether a result has what was asked for.
         own_errors: Errors of an attempt that concern its request alone. Other errors concern all waiting requests.
@@ -95,7 +111,7 @@ class WaitPolicy(Generic[Q, R]):
             in the turn of another process.
     """
 
-    attempt: Callable[[str, Q, Sequence[Q], bool], Awaitable[R | None]]
+    attempt: TryToServe[Q, R]
     overtaking: Callable[[str, Sequence[Q]], Awaitable[Iterable[int]]]
     found: Callable[[R], bool]
     own_errors: tuple[type[LachesisError], ...]
@@ -220,7 +236,7 @@ class LongPoll(Generic[Q, R]):
         """Try once to serve a new request. None means that it must wait for other requests."""
         while True:
             ahead = self._ahead(run)
-            answer = await self._policy.attempt(run, request, ahead, compete)
+            answer = await self._policy.attempt(run, request, ahead, compete=compete)
             if answer is not None:
                 return answer
             if not ahead or self._ahead(run):  # another process was faster, or earlier requests still wait
@@ -230,7 +246,7 @@ class LongPoll(Generic[Q, R]):
         """Serve a new request in the turn of another process, from the result of another request. None: it waits."""
         shares = self._policy.shares is not None and self._policy.shares(request)
         if shares and list(await self._policy.overtaking(run, [request])):
-            return await self._policy.attempt(run, request, (), True)
+            return await self._policy.attempt(run, request, (), compete=True)
         return None
 
     def _ahead(self, run: str) -> list[Q]:
@@ -277,7 +293,8 @@ class LongPoll(Generic[Q, R]):
             return reason
         if waiter.is_gone:
             raise TooManyConflicts(f"run {queue.run} served other requests until this one ended")
-        reason = await self._policy.attempt(queue.run, waiter.request, (), True)  # it was always another process's turn
+        # It was always another process's turn.
+        reason = await self._policy.attempt(queue.run, waiter.request, (), compete=True)
         assert reason is not None, "nothing is ahead of this request"  # noqa: S101
         return reason
 
@@ -366,7 +383,7 @@ class LongPoll(Generic[Q, R]):
         caller.set(waiter.caller)  # the sender of this request; another request started the task
         waiter.attempted = asyncio.Event()
         try:
-            answer = await self._policy.attempt(queue.run, waiter.request, (), False)
+            answer = await self._policy.attempt(queue.run, waiter.request, (), compete=False)
         except Exception as error:
             self._fail(waiter, error)  # also a waiter that has left the queue and waits for this attempt alone
             queue.waiters.pop(waiter, None)

@@ -49,7 +49,7 @@ class Shop:
     leaving: "asyncio.Task[int] | None" = None  # goes away while requests that may overtake are named
     news: "asyncio.Queue[None]" = field(default_factory=asyncio.Queue)
 
-    async def attempt(self, run: str, want: Want, ahead: Sequence[Want], _: bool) -> int | None:
+    async def attempt(self, run: str, want: Want, ahead: Sequence[Want], *, compete: bool) -> int | None:
         self.attempts.append(want)
         describe = caller.get()
         self.askers.append("" if describe is None else describe()["trainer"])

@@ -283,7 +283,7 @@ class Dispatch:
         return batch
 
     async def _attempt(
-        self, run: str, request: BatchRequest, ahead: Sequence[BatchRequest], compete: bool
+        self, run: str, request: BatchRequest, ahead: Sequence[BatchRequest], *, compete: bool
     ) -> BatchResult | None:
         if ahead and not await self.due(run, [request], ahead=True):
             return None

@@ -129,7 +129,7 @@ class ReplayInsertion:
 
     async def maintain(self, run: str, worker: str) -> None:
         """Apply time and the current session to a worker's fragments: gaps, silence, chunks."""
-        await self._attempt(run, _Insert(self._worker(run, worker), ()), (), True)
+        await self._attempt(run, _Insert(self._worker(run, worker), ()), (), compete=True)
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""
@@ -138,7 +138,14 @@ class ReplayInsertion:
     def _worker(self, run: str, name: str) -> _Worker:
         return self._workers.setdefault((run, name), _Worker(name))
 
-    async def _attempt(self, run: str, request: _Insert, ahead: Sequence[_Insert], _: bool) -> _Outcome:
+    async def _attempt(
+        self,
+        run: str,
+        request: _Insert,
+        ahead: Sequence[_Insert],
+        *,
+        compete: bool,  # noqa: ARG002 - processes take no turns in inserts
+    ) -> _Outcome:
         async with request.worker.attempt_lock.attempt():
             return await self._insert(run, request, ahead)
 

@@ -111,7 +111,12 @@ class ReplaySamples:
         return await self.queue.take(run, request, wait_s, stop)
 
     async def _attempt(
-        self, run: str, request: ReplaySampleRequest, ahead: Sequence[ReplaySampleRequest], _: bool
+        self,
+        run: str,
+        request: ReplaySampleRequest,
+        ahead: Sequence[ReplaySampleRequest],
+        *,
+        compete: bool,  # noqa: ARG002 - processes take no turns in samples
     ) -> _Outcome:
         # Concurrent samples of one process would make each other retry.
         async with self._attempt_locks.setdefault(run, AttemptLock()).attempt():
