@@ -60,13 +60,15 @@ def blob(columns: dict[str, Any], group_id: str = _PLACE, **metadata: str) -> by
 
 
 @cache
-def binary_submissions(shape: Shape, groups: int, *, compact: bool = True, token: str | None = None) -> list[Numbered]:
+def binary_submissions(
+    shape: Shape, groups: int, *, compact: bool = True, token: str | None = None, run: str = RUN
+) -> list[Numbered]:
     """Prepare submissions in binary: a blob, or a frame of several; as older versions know them if not compact."""
     blobs = [blob(columns) for columns in made_up(shape)]
     if not compact:
         blobs = [bytes(in_full(one)) for one in blobs]
     bodies = blobs if groups == 1 else [frame(list(islice(cycle(blobs), groups)), "groups")]
-    return [Numbered(http_post(f"{RUN}/groups", len(body), SAFETENSORS, token=token), body) for body in bodies]
+    return [Numbered(http_post(f"{run}/groups", len(body), SAFETENSORS, token=token), body) for body in bodies]
 
 
 @cache
@@ -92,16 +94,16 @@ def post_json(path: str, value: object) -> bytes:
     return http_post(path, len(body), JSON) + body
 
 
-def take_batch(*, binary: bool, wait_s: float = 0) -> bytes:
+def take_batch(*, binary: bool, wait_s: float = 0, run: str = RUN) -> bytes:
     """Prepare the request for a batch."""
-    return http_post(f"{RUN}/batches?wait_s={wait_s:g}", 0, JSON, SAFETENSORS if binary else JSON)
+    return http_post(f"{run}/batches?wait_s={wait_s:g}", 0, JSON, SAFETENSORS if binary else JSON)
 
 
-def acknowledge(reply: Reply) -> bytes:
+def acknowledge(reply: Reply, run: str = RUN) -> bytes:
     """Prepare the acknowledgement of a batch in binary."""
     head = json.loads(bytes(reply.received[8 : 8 + int.from_bytes(reply.received[:8], "little")]))
     info = json.loads(head["__metadata__"]["batch"])
-    return post_json(f"{RUN}/batches/{info['batch']}/ack", {"lease": info["lease"]})
+    return post_json(f"{run}/batches/{info['batch']}/ack", {"lease": info["lease"]})
 
 
 def fresh(lachesis: Lachesis, batch_size: int) -> None:

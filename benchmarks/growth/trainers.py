@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,13 +27,15 @@ LONG_S = 20.0
 
 FULL_QUEUE = Table(
     "growth_trainers",
-    f"{TRAINERS} trainers on one run, the queue is full",
+    f"{TRAINERS} trainers, the queue is full",
     "ms",
     False,
     (),
-    f"Each takes a batch of {GROUPS} groups of {SHAPE}, acknowledges it, and takes the next. A retry is a batch that "
-    "was read and lost to another trainer. Least and most are batches per trainer. The services with one and with "
-    f"several processes take turns. {WARM_UP_NOTE}",
+    f"Each takes a batch of {GROUPS} groups of {SHAPE}, acknowledges it, and takes the next. All are on one run, or "
+    "each is on a run of its own. In the second case, processes share nothing: what several processes cost more there "
+    "is not the price of sharing. A retry is a batch that was read and lost to another trainer. Least and most are "
+    "batches per trainer. The services with one and with several processes take "
+    f"turns. {WARM_UP_NOTE}",
 )
 DRY = Table(
     "growth_waiting_trainers",
@@ -48,8 +51,14 @@ DRY = Table(
 
 @dataclass
 class Taken:
-    """The batches that trainers took: how many each, how long each request lasted in seconds, and room for more."""
+    """The batches of a run that trainers took: how many each, how long each request lasted in seconds, room for more.
 
+    Attributes:
+        last: After so many batches, no trainer asks for another. None means never.
+    """
+
+    run: str = "bench"
+    last: int | None = None
     by_trainer: Counter[int] = field(default_factory=Counter)
     walls_s: list[float] = field(default_factory=list)
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SUBMITTERS))
@@ -63,7 +72,8 @@ async def measure(versions: Versions, effort: Effort, results: Results) -> None:
         for kept in warmed_up(effort, results):
             for processes, servers in fleets:
                 for server in servers:
-                    await full_queue(server, processes, kept)
+                    for runs in (1, TRAINERS):
+                        await full_queue(server, processes, runs, kept)
         for trainers in WAITING:
             for _ in range(effort.rounds):
                 for processes, servers in fleets:
@@ -71,20 +81,28 @@ async def measure(versions: Versions, effort: Effort, results: Results) -> None:
                         await dry(server, processes, trainers, 4 * effort.seconds, results)
 
 
-async def full_queue(server: Server, processes: int, results: Results) -> None:
-    """Let trainers take what is queued."""
-    batches = TRAINERS * BATCHES_PER_TRAINER
-    server.fresh("bench", batch_size=BATCH_SIZE, keep_batches=0)
-    submissions, numbers = native.binary_submissions(SHAPE, GROUPS), count()
-    for n in range(batches):
-        await server.call(submissions[n % len(submissions)](next(numbers)))
+async def full_queue(server: Server, processes: int, runs: int, results: Results) -> None:
+    """Let trainers take what is queued in so many runs."""
+    sharing = TRAINERS // runs
+    takens = [Taken(f"bench-{n}", last=sharing * (BATCHES_PER_TRAINER - 1)) for n in range(runs)]
+    for taken in takens:
+        await fill(server, taken.run, sharing * BATCHES_PER_TRAINER)
     await server.settled()
     callers = [await server.dial() for _ in range(TRAINERS)]
-    taken, before, reads = Taken(), server.cpu_s(), payload_reads(server)
-    await asyncio.gather(*(train(caller, n, taken, batches) for n, caller in enumerate(callers)))
-    note(server, results, FULL_QUEUE, f"{named(processes)}", taken, before, reads)
+    before, reads = server.cpu_s(), payload_reads(server)
+    await asyncio.gather(*(train(caller, n, takens[n % runs]) for n, caller in enumerate(callers)))
+    case = f"{named(processes)}, {'one run' if runs == 1 else f'{runs} runs'}"
+    note(server, results, FULL_QUEUE, case, takens, before, reads)
     for caller in callers:
         caller.close()
+
+
+async def fill(server: Server, run: str, batches: int) -> None:
+    """Make a run, and queue groups for so many batches."""
+    server.fresh(run, batch_size=BATCH_SIZE, keep_batches=0)
+    submissions, numbers = native.binary_submissions(SHAPE, GROUPS, run=f"/v1/runs/{run}"), count()
+    for n in range(batches):
+        await server.call(submissions[n % len(submissions)](next(numbers)))
 
 
 async def dry(server: Server, processes: int, trainers: int, seconds: float, results: Results) -> None:
@@ -92,14 +110,23 @@ async def dry(server: Server, processes: int, trainers: int, seconds: float, res
     server.fresh("bench", batch_size=BATCH_SIZE, keep_batches=0)
     callers = [await server.dial() for _ in range(trainers)]
     taken, numbers = Taken(), count()
-    training = [asyncio.create_task(train(caller, n, taken, None)) for n, caller in enumerate(callers)]
+    training = [asyncio.create_task(train(caller, n, taken)) for n, caller in enumerate(callers)]
     await asyncio.sleep(seconds / 4)
     submitters = [await server.dial() for _ in range(SUBMITTERS)]
     before, reads, began = server.cpu_s(), payload_reads(server), time.perf_counter()
     await asyncio.gather(*(submit(caller, numbers, taken.room, began + seconds) for caller in submitters))
     elapsed_s = time.perf_counter() - began
     per_s = taken.by_trainer.total() / elapsed_s
-    note(server, results, DRY, f"{trainers} trainers, {named(processes)}", taken, before, reads, per_s)
+    note(
+        server,
+        results,
+        DRY,
+        f"{trainers} trainer{'s' * (trainers > 1)}, {named(processes)}",
+        [taken],
+        before,
+        reads,
+        per_s,
+    )
     taken.done = True
     server.made("DELETE", "/v1/runs/bench")
     await asyncio.gather(*training, return_exceptions=True)
@@ -107,9 +134,10 @@ async def dry(server: Server, processes: int, trainers: int, seconds: float, res
         caller.close()
 
 
-async def train(caller: HttpCaller, trainer: int, taken: Taken, most: int | None) -> None:
+async def train(caller: HttpCaller, trainer: int, taken: Taken) -> None:
     """Take and acknowledge batches until there are no more."""
-    request = native.take_batch(binary=True, wait_s=LONG_S)
+    run = f"/v1/runs/{taken.run}"
+    request = native.take_batch(binary=True, wait_s=LONG_S, run=run)
     while not taken.done:
         began = time.perf_counter()
         reply = await caller.call(request)
@@ -118,9 +146,9 @@ async def train(caller: HttpCaller, trainer: int, taken: Taken, most: int | None
         taken.walls_s.append(time.perf_counter() - began)
         taken.by_trainer[trainer] += 1
         taken.room.release()
-        if (await caller.call(native.acknowledge(reply))).status >= 300:
+        if (await caller.call(native.acknowledge(reply, run))).status >= 300:
             raise RequestFailed("an acknowledgement failed")
-        taken.done |= most is not None and taken.by_trainer.total() > most - TRAINERS
+        taken.done |= taken.last is not None and taken.by_trainer.total() > taken.last
 
 
 async def submit(caller: HttpCaller, numbers: "count[int]", room: asyncio.Semaphore, until: float) -> None:
@@ -139,22 +167,23 @@ def note(
     results: Results,
     table: Table,
     case: str,
-    taken: Taken,
+    takens: Sequence[Taken],
     before: tuple[float, float],
     reads: int,
     per_s: float | None = None,
 ) -> None:
     """Take down what one round gave."""
-    batches = taken.by_trainer.total()
+    by_trainer = sum((taken.by_trainer for taken in takens), Counter[int]())
+    batches = by_trainer.total()
     api_s, store_s = (after - former for after, former in zip(server.cpu_s(), before, strict=True))
     columns = {
         "A": api_s * 1000 / batches,
         "V": store_s * 1000 / batches,
         "retries": max(0.0, (payload_reads(server) - reads) / batches - 1),
-        "p99": quantile(taken.walls_s, 0.99) * 1000,
+        "p99": quantile([wall_s for taken in takens for wall_s in taken.walls_s], 0.99) * 1000,
     }
     if per_s is None:
-        columns |= {"least": min(taken.by_trainer.values()), "most": max(taken.by_trainer.values())}
+        columns |= {"least": min(by_trainer.values()), "most": max(by_trainer.values())}
     else:
         columns |= {"batches/s": per_s}
     server.note(results, table, case, columns)
