@@ -30,6 +30,7 @@ from lachesis.wire.errors import StoreFull, StoreRefused, StoreUnavailable
 _LONGEST_PAUSE_S = 0.25
 # Errors that may pass. The error of a command in a script comes after other words.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
+_REFUSALS = (AuthenticationError, ReadOnlyError)  # these pass after a change of password or primary
 _INFO_FIELD = re.compile(r"^(\w+):([^\r\n]*)", re.MULTILINE)
 _MAX_CONNECTIONS = 64
 _MAX_LISTENERS = 2**31  # one for each run with waiting requests; by default, redis-py opens at most 100
@@ -111,28 +112,14 @@ class RedisClient:
                 if forgotten:
                     await self._load_scripts()
                 return await attempt()
-            except OutOfMemoryError as error:
-                raise StoreFull(f"Redis is out of memory: {error}") from error
-            except (AuthenticationError, ReadOnlyError) as error:  # this passes after a change of password or primary
-                if time.monotonic() + pause >= deadline:
-                    raise StoreUnavailable(
-                        f"Redis refused this service for {self._patience_s:g} s: {error}", remedy=_IF_REFUSED
-                    ) from error
             # TimeoutError is an OSError. A reply that is not one of Redis is of another server at its address.
-            except (NoScriptError, RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
+            except (ResponseError, RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
+                lasting = _lasting(error)
+                if lasting is not None:
+                    raise lasting from error
+                if time.monotonic() + pause >= deadline:
+                    raise _given_up(error, self._patience_s) from error
                 forgotten = isinstance(error, NoScriptError)
-                if time.monotonic() + pause >= deadline:
-                    raise StoreUnavailable(
-                        f"Redis did not answer within {self._patience_s:g} s: {_said(error)}"
-                    ) from error
-            except ResponseError as error:
-                # Inside a script redis-py does not recognise these by class.
-                if "OOM" in str(error):
-                    raise StoreFull(f"Redis is out of memory: {error}") from error
-                if not _PASSING.search(str(error)):
-                    raise StoreRefused(f"Redis refused a command: {error}") from error
-                if time.monotonic() + pause >= deadline:
-                    raise StoreUnavailable(f"Redis was not ready within {self._patience_s:g} s: {error}") from error
             await asyncio.sleep(pause * self._jitter.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -169,6 +156,27 @@ class RedisClient:
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands as one transaction; returns one reply per command, as it came."""
         return await self._patiently(lambda: self._pipeline.transact(commands))
+
+
+def _lasting(error: Exception) -> StoreFull | StoreRefused | None:
+    """Return the error of a command that would fail again. None means that the cause may pass."""
+    if isinstance(error, _REFUSALS) or not isinstance(error, ResponseError) or isinstance(error, NoScriptError):
+        return None
+    # Inside a script redis-py does not recognise these by class.
+    if isinstance(error, OutOfMemoryError) or "OOM" in str(error):
+        return StoreFull(f"Redis is out of memory: {error}")
+    if _PASSING.search(str(error)):
+        return None
+    return StoreRefused(f"Redis refused a command: {error}")
+
+
+def _given_up(error: Exception, patience_s: float) -> StoreUnavailable:
+    """Return the error of a command that failed for so long."""
+    if isinstance(error, _REFUSALS):
+        return StoreUnavailable(f"Redis refused this service for {patience_s:g} s: {error}", remedy=_IF_REFUSED)
+    if isinstance(error, ResponseError) and not isinstance(error, NoScriptError):
+        return StoreUnavailable(f"Redis was not ready within {patience_s:g} s: {error}")
+    return StoreUnavailable(f"Redis did not answer within {patience_s:g} s: {_said(error)}")
 
 
 def _said(error: Exception) -> str:
