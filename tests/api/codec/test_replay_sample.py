@@ -29,7 +29,7 @@ async def test_a_client_that_takes_nothing_of_a_reply_is_dropped(
     reply: Callable[[ContentShare], Response], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection would keep all of the fragments in memory."""
-    monkeypatch.setattr("app.api.codec.replay_sample.SLOW_S", 0.05)
+    monkeypatch.setattr("app.api.http.replies.SLOW_S", 0.05)
     budget = ContentBudget()
     share = budget.share()
     await share.claim(64 * MIB)
