@@ -273,6 +273,27 @@ async def open_bin(page: Page, title: str) -> None:
     await page.keyboard.press("Enter")
 
 
+STEPS_AT = """async (steps) => {
+  const page = document.querySelector("script[type=module]").src;
+  const { stepsAt } = await import(page.replace("app.js", "parts/distributions.js"));
+  const times = steps.map((_, place) => 10 * place);
+  return [...times, 10 * steps.length].map((time) => {
+    const { step_min, step_max } = stepsAt({ times_s: times, run: { step: steps } }, time);
+    return [step_min, step_max];
+  });
+}"""
+"""Asks for the steps of each span of a history, and of the one after it, which the history lacks."""
+
+
+async def test_a_span_without_a_step_of_its_own_opens_the_steps_around_it(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await train(client)
+    page = await show("/runs/run/rewards")
+    spans = await page.evaluate(STEPS_AT, [None, 1, 4, None, 4, None])
+    assert spans == [[None, 1], [None, 1], [2, 4], [4, 4], [4, 4], [5, None], [5, None]]
+
+
 async def test_rewards_say_how_environments_and_times_differ(
     client: httpx.AsyncClient, show: Open, redis_url: str
 ) -> None:

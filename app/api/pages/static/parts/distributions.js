@@ -81,12 +81,16 @@ const scoresOf = (edges, bin) => ({
   score_max: bin === edges.length - 2 ? null : edges[bin + 1],
 });
 
-/** The steps whose batches were handed out in a span: those after the last one known before. */
-function stepsAt({ times_s: times, run }, time) {
-  const place = times.indexOf(time);
-  const last = run.step[place] ?? null;
-  const before = place < 0 ? null : (run.step.slice(0, place).findLast((step) => step !== null) ?? null);
-  return { step_min: last === null || before === null ? null : Math.min(before + 1, last), step_max: last };
+/**
+ * The steps whose batches were handed out in a span: those after the last one known before it, up to the first one
+ * known since it began. A span in which the run began or ended may have no step of its own.
+ */
+export function stepsAt({ times_s: times, run }, time) {
+  const known = times.map((begin, place) => [begin, run.step[place]]).filter(([, step]) => step !== null);
+  const [, before = null] = known.findLast(([begin]) => begin < time) ?? [];
+  const [, last = null] = known.find(([begin]) => begin >= time) ?? [];
+  const first = before === null ? null : before + 1;
+  return { step_min: first === null || last === null ? first : Math.min(first, last), step_max: last };
 }
 
 const valueOf = (value, isWhole) =>
