@@ -267,6 +267,7 @@ async def open_bin(page: Page, title: str) -> None:
     await panel.get_by_role("button", name=re.compile(f"^{title} over time")).focus()
     for key in ["ArrowRight", *["ArrowLeft"] * 60]:
         await page.keyboard.press(key)
+        await page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         said = await panel.get_by_role("status").inner_text()
         if re.search(r", 0 to 1: [1-9]\d* groups?\.", said):
             break

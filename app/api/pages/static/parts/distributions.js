@@ -83,7 +83,7 @@ const scoresOf = (edges, bin) => ({
 
 /**
  * The steps whose batches were handed out in a span: those after the last one known before it, up to the first one
- * known since it began. A span in which the run began or ended may have no step of its own.
+ * known since it began. A span in which nothing happened has no step of its own.
  */
 export function stepsAt({ times_s: times, run }, time) {
   const known = times.map((begin, place) => [begin, run.step[place]]).filter(([, step]) => step !== null);
