@@ -117,16 +117,8 @@ async def dry(server: Server, processes: int, trainers: int, seconds: float, res
     await asyncio.gather(*(submit(caller, numbers, taken.room, began + seconds) for caller in submitters))
     elapsed_s = time.perf_counter() - began
     per_s = taken.by_trainer.total() / elapsed_s
-    note(
-        server,
-        results,
-        DRY,
-        f"{trainers} trainer{'s' * (trainers > 1)}, {named(processes)}",
-        [taken],
-        before,
-        reads,
-        per_s,
-    )
+    case = f"{trainers} trainer{'s' * (trainers > 1)}, {named(processes)}"
+    note(server, results, DRY, case, [taken], before, reads, per_s)
     taken.done = True
     server.made("DELETE", "/v1/runs/bench")
     await asyncio.gather(*training, return_exceptions=True)

@@ -39,7 +39,7 @@ class LimitUse:
 
 
 class LimitCost(NamedTuple):
-    """What a use costs of a limit: the limit's name and value, and the time that the use takes at exactly the limit."""
+    """The cost of a use for a limit of this name and value: the time that the use takes at exactly the limit."""
 
     name: str
     per_s: float

@@ -57,7 +57,7 @@ class LimitStore:
         """Count a use against limits, all or none.
 
         Args:
-            costs: The owner of each limit (`of_run`, `Identity.owner`), and what the use costs of it.
+            costs: The owner of each limit (`of_run`, `Identity.owner`), and the cost of the use for it.
             happened: Whether the use cannot wait, because it has happened already.
 
         Returns:

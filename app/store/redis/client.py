@@ -31,6 +31,8 @@ _LONGEST_PAUSE_S = 0.25
 # Errors that may pass. The error of a command in a script comes after other words.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _REFUSALS = (AuthenticationError, ReadOnlyError)  # these pass after a change of password or primary
+# TimeoutError is an OSError. A reply that is not one of Redis is of another server at its address.
+_NO_ANSWER = (NoScriptError, RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError)
 _INFO_FIELD = re.compile(r"^(\w+):([^\r\n]*)", re.MULTILINE)
 _MAX_CONNECTIONS = 64
 _MAX_LISTENERS = 2**31  # one for each run with waiting requests; by default, redis-py opens at most 100
@@ -112,8 +114,7 @@ class RedisClient:
                 if forgotten:
                     await self._load_scripts()
                 return await attempt()
-            # TimeoutError is an OSError. A reply that is not one of Redis is of another server at its address.
-            except (ResponseError, RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
+            except (ResponseError, *_NO_ANSWER) as error:
                 lasting = _lasting(error)
                 if lasting is not None:
                     raise lasting from error
@@ -160,7 +161,7 @@ class RedisClient:
 
 def _lasting(error: Exception) -> StoreFull | StoreRefused | None:
     """Return the error of a command that would fail again. None means that the cause may pass."""
-    if isinstance(error, _REFUSALS) or not isinstance(error, ResponseError) or isinstance(error, NoScriptError):
+    if isinstance(error, _REFUSALS + _NO_ANSWER):
         return None
     # Inside a script redis-py does not recognise these by class.
     if isinstance(error, OutOfMemoryError) or "OOM" in str(error):
@@ -174,9 +175,9 @@ def _given_up(error: Exception, patience_s: float) -> StoreUnavailable:
     """Return the error of a command that failed for so long."""
     if isinstance(error, _REFUSALS):
         return StoreUnavailable(f"Redis refused this service for {patience_s:g} s: {error}", remedy=_IF_REFUSED)
-    if isinstance(error, ResponseError) and not isinstance(error, NoScriptError):
-        return StoreUnavailable(f"Redis was not ready within {patience_s:g} s: {error}")
-    return StoreUnavailable(f"Redis did not answer within {patience_s:g} s: {_said(error)}")
+    if isinstance(error, _NO_ANSWER):
+        return StoreUnavailable(f"Redis did not answer within {patience_s:g} s: {_said(error)}")
+    return StoreUnavailable(f"Redis was not ready within {patience_s:g} s: {error}")
 
 
 def _said(error: Exception) -> str:
